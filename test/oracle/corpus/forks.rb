@@ -1,0 +1,19 @@
+# fork from inside calls: the child goes on with the stack it was born with.
+
+def outer = inner { work(1) }
+
+def inner
+  pid = fork { child }
+  Process.wait(pid)
+  yield
+end
+
+def child
+  work(2)
+  [1].each { work(3) }
+end
+
+def work(number) = puts(number)
+
+$stdout.sync = true
+outer

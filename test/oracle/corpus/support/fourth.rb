@@ -1,0 +1,5 @@
+# Loaded by second_file.rb.
+
+def fourth = work
+
+fourth

@@ -1,0 +1,9 @@
+# Required by second_file.rb.
+
+class Second
+  def self.made = @made = true
+
+  made
+
+  def run = work
+end

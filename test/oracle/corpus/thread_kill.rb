@@ -1,0 +1,17 @@
+# Threads killed while they wait: ensure runs, frames return.
+
+def wait_for(queue)
+  queue.pop
+ensure
+  leave
+end
+
+def leave = nil
+
+def sleeping?(thread) = thread.stop?
+
+queue = Queue.new
+threads = Array.new(2) { Thread.new { [1].each { wait_for(queue) } } }
+Thread.pass until threads.all?(&:stop?)
+threads.each(&:kill).each(&:join)
+puts threads.none?(&:alive?), sleeping?(threads.first)

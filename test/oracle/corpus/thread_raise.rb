@@ -1,0 +1,17 @@
+# Thread#raise into a thread that waits.
+
+class Poke < StandardError; end
+
+def wait_for(queue)
+  queue.pop
+rescue Poke => e
+  poked(e)
+end
+
+def poked(error) = error.message
+
+queue = Queue.new
+thread = Thread.new { wait_for(queue) }
+Thread.pass until thread.stop?
+thread.raise(Poke, "wake up")
+puts thread.value
