@@ -239,6 +239,27 @@ rat_context_id rat_dict_context(struct rat_dict *dict, const struct rat_context_
     return id;
 }
 
+void rat_dict_replace_context(struct rat_dict *dict, rat_context_id id, const struct rat_context_entry *context)
+{
+    pthread_mutex_lock(&dict->lock);
+    if (id != 0 && id <= atomic_load_explicit(&dict->head->contexts, memory_order_relaxed))
+        dict->contexts[id] = *context;
+    pthread_mutex_unlock(&dict->lock);
+}
+
+const struct rat_frame_entry *rat_dict_frame_entry(const struct rat_dict *dict, rat_frame_id id)
+{
+    return id != 0 && id <= atomic_load_explicit(&dict->head->frames, memory_order_acquire) ? &dict->frames[id] : NULL;
+}
+
+const char *rat_dict_name_text(const struct rat_dict *dict, rat_name_id id, size_t *length)
+{
+    if (id == 0 || id > atomic_load_explicit(&dict->head->names, memory_order_acquire))
+        return NULL;
+    *length = dict->names[id].length;
+    return (const char *)dict->text + dict->names[id].at;
+}
+
 /* ---------------------------------------------------------------- readers */
 
 static bool fits(uint64_t mapped, uint64_t at, uint64_t entries, uint64_t entry)

@@ -61,6 +61,13 @@ rat_frame_id rat_dict_frame(struct rat_dict *dict, const struct rat_frame_entry 
 /* A new context; 0 when full. */
 rat_context_id rat_dict_context(struct rat_dict *dict, const struct rat_context_entry *context);
 
+/* Give an id whose context ended to a new one. Only when no chunk that is still to be written uses the old meaning. */
+void rat_dict_replace_context(struct rat_dict *dict, rat_context_id id, const struct rat_context_entry *context);
+
+/* What an id of this dictionary stands for; NULL for an id it never gave. Valid as long as the dictionary. */
+const struct rat_frame_entry *rat_dict_frame_entry(const struct rat_dict *dict, rat_frame_id id);
+const char *rat_dict_name_text(const struct rat_dict *dict, rat_name_id id, size_t *length);
+
 struct rat_dict_head *rat_dict_head(struct rat_dict *dict);
 
 /* A reader's view of somebody's dictionary, checked against the mapping's length; also used by the serializer. */

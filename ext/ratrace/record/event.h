@@ -76,6 +76,19 @@ enum rat_frame_kind {
     RAT_FRAME_SPECIAL = 6,     /* "(dictionary full)" and the like */
 };
 
+/* Pairs and snapshot entries are written high part first: [a:32 | b:32] has a in the high half; [frame:24 | kind:8] has
+ * the frame in the high bits. Entry kinds: RAT_FRAME_INSTANCE for any method, RAT_FRAME_C_INSTANCE for any C function,
+ * RAT_FRAME_BASE for a frame that was open at start. */
+static inline uint64_t rat_event_pair(uint32_t high, uint32_t low)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+static inline uint32_t rat_event_entry(uint32_t frame, enum rat_frame_kind kind)
+{
+    return frame << 8 | (uint32_t)kind;
+}
+
 static inline uint64_t rat_event_word(enum rat_event_kind kind, uint32_t id)
 {
     return ((uint64_t)kind << RAT_EVENT_ID_BITS) | id;

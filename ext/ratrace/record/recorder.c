@@ -1,0 +1,435 @@
+#include "record/recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHADOW_FIRST 128u  /* entries of a new context */
+#define PUT_ROUNDS 4       /* a slot may be taken between turn and append; not four times in a row */
+#define NO_PAYLOAD NULL, 0
+
+/* ---------------------------------------------------------------- telling the stream */
+
+/* The current context's whole stack, without hidden frames. */
+static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
+{
+    struct rat_context *context = recorder->context;
+    if (recorder->verify != NULL && reason == RAT_SNAPSHOT_SLOT && recorder->verify(recorder, recorder->owner) > 0)
+        reason = RAT_SNAPSHOT_REPAIR;
+    size_t depth = (size_t)(recorder->top - context->entries);
+    size_t need = 2 + (depth + 1) / 2;
+    if (need > recorder->scratch_words) {
+        uint64_t *scratch = realloc(recorder->scratch, need * 2 * sizeof *scratch);
+        if (scratch == NULL)
+            return RAT_APPEND_FULL;
+        recorder->scratch = scratch;
+        recorder->scratch_words = need * 2;
+    }
+    uint32_t shown = 0, base = 0;
+    uint64_t *words = recorder->scratch;
+    for (size_t i = 1; i <= depth; i++) {
+        const struct rat_entry *entry = &context->entries[i];
+        if (entry->id == RAT_FRAME_HIDDEN)
+            continue;
+        uint64_t packed = rat_event_entry(entry->id, (enum rat_frame_kind)entry->kind);
+        if (shown % 2 == 0)
+            words[2 + shown / 2] = packed;
+        else
+            words[2 + shown / 2] |= packed << 32;
+        shown++;
+        base += entry->kind == RAT_FRAME_BASE;
+    }
+    words[0] = rat_event_pair(context->id, shown);
+    words[1] = rat_event_pair(base, (uint32_t)reason);
+    enum rat_append done = rat_lane_append(&recorder->lane, rat_event_word(RAT_EVENT_SNAPSHOT, 0), words,
+                                           2 + (shown + 1) / 2, now);
+    if (done == RAT_APPEND_STORED)
+        context->epoch = recorder->epoch;
+    return done;
+}
+
+static enum rat_append tell_in_slot(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload,
+                                    uint32_t words, uint64_t now)
+{
+    if (recorder->lane.room == 0)
+        return RAT_APPEND_FULL; /* sealed: no snapshot would help */
+    if (recorder->context != NULL && recorder->context->epoch != recorder->epoch) {
+        enum rat_append done = snapshot(recorder, RAT_SNAPSHOT_SLOT, now);
+        if (done != RAT_APPEND_STORED)
+            return done; /* FULL counts the event that needed it, once */
+    }
+    return rat_lane_append(&recorder->lane, event, payload, words, now);
+}
+
+/* One event, whatever it takes: a slot, a snapshot, or a counted drop. */
+static void tell(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload, uint32_t words, uint64_t now)
+{
+    enum rat_drop_cause cause = RAT_DROP_CONTENDED;
+    for (int round = 0; round < PUT_ROUNDS; round++) {
+        enum rat_turn turn = rat_lane_turn(&recorder->lane, now, &cause);
+        if (turn == RAT_TURN_NONE)
+            break;
+        if (turn == RAT_TURN_OPENED)
+            recorder->epoch++;
+        switch (tell_in_slot(recorder, event, payload, words, now)) {
+        case RAT_APPEND_STORED:
+            return;
+        case RAT_APPEND_FULL:
+            rat_lane_drop(&recorder->lane, RAT_DROP_SLOT_FULL, now);
+            return;
+        case RAT_APPEND_TURN:
+            break;
+        }
+    }
+    rat_lane_drop(&recorder->lane, cause, now);
+}
+
+static void tell_plain(struct rat_recorder *recorder, enum rat_event_kind kind, uint32_t id, uint64_t now)
+{
+    tell(recorder, rat_event_word(kind, id), NO_PAYLOAD, now);
+}
+
+/* ---------------------------------------------------------------- contexts */
+
+struct rat_context *rat_context_new(bool fresh)
+{
+    struct rat_context *context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return NULL;
+    context->entries = malloc(SHADOW_FIRST * sizeof *context->entries);
+    if (context->entries == NULL) {
+        free(context);
+        return NULL;
+    }
+    context->entries[0] = (struct rat_entry){.word = RAT_WORD_FLOOR, .kind = RAT_FRAME_SPECIAL};
+    context->top = context->entries;
+    context->limit = context->entries + SHADOW_FIRST - 1;
+    context->base_due = !fresh;
+    return context;
+}
+
+static void context_free(struct rat_context *context)
+{
+    free(context->entries);
+    free(context);
+}
+
+void rat_context_forget(struct rat_context *context)
+{
+    context->next = context->prev = NULL;
+    context->top = context->entries;
+    context->id = 0;
+    context->base = 0;
+    context->base_due = true;
+    context->epoch = 0;
+}
+
+void rat_context_release(struct rat_context *context, struct rat_recorder *recorder)
+{
+    if (recorder == NULL) {
+        context_free(context);
+        return;
+    }
+    struct rat_context *head = atomic_load_explicit(&recorder->dead, memory_order_relaxed);
+    do {
+        context->queued = head;
+    } while (!atomic_compare_exchange_weak_explicit(&recorder->dead, &head, context, memory_order_release,
+                                                    memory_order_relaxed));
+}
+
+static void living_remove(struct rat_recorder *recorder, struct rat_context *context)
+{
+    if (context->prev != NULL)
+        context->prev->next = context->next;
+    else if (recorder->living == context)
+        recorder->living = context->next;
+    if (context->next != NULL)
+        context->next->prev = context->prev;
+    context->next = context->prev = NULL;
+}
+
+static void living_add(struct rat_recorder *recorder, struct rat_context *context)
+{
+    context->prev = NULL;
+    context->next = recorder->living;
+    if (recorder->living != NULL)
+        recorder->living->prev = context;
+    recorder->living = context;
+}
+
+/* The id of a context that ended in an interval whose chunk is written: no event that means the old one is left. */
+static rat_context_id reuse_id(struct rat_recorder *recorder, const struct rat_context_entry *entry)
+{
+    struct rat_context *retired = recorder->retired;
+    if (retired == NULL || recorder->lane.lane == NULL ||
+        atomic_load_explicit(&recorder->lane.lane->flushed_seq, memory_order_acquire) < retired->ended_seq)
+        return 0;
+    recorder->retired = retired->queued;
+    rat_context_id id = retired->id;
+    context_free(retired);
+    rat_dict_replace_context(recorder->dict, id, entry);
+    return id;
+}
+
+static bool give_id(struct rat_recorder *recorder, struct rat_context *context, const struct rat_context_entry *entry)
+{
+    context->id = rat_dict_context(recorder->dict, entry);
+    if (context->id == 0)
+        context->id = reuse_id(recorder, entry);
+    if (context->id == 0)
+        return false;
+    living_add(recorder, context);
+    return true;
+}
+
+bool rat_recorder_switch(struct rat_recorder *recorder, struct rat_context *context,
+                         const struct rat_context_entry *entry, uint64_t now)
+{
+    if (recorder->context != NULL)
+        recorder->context->top = recorder->top;
+    if (context->id == 0 && (recorder->dict == NULL || !give_id(recorder, context, entry))) {
+        rat_lane_drop(&recorder->lane, RAT_DROP_OUT_OF_MEMORY, now);
+        recorder->context = NULL;
+        recorder->ec = 0;
+        return false;
+    }
+    bool same = recorder->context == context;
+    recorder->context = context;
+    recorder->top = context->top;
+    recorder->limit = context->limit;
+    if (same)
+        return true;
+    recorder->switches++;
+    /* A context that owes a snapshot tells it before its next event, and that says whose it is. */
+    if (context->epoch == recorder->epoch)
+        tell_plain(recorder, RAT_EVENT_SWITCH, context->id, now);
+    return true;
+}
+
+/* ---------------------------------------------------------------- the shadow */
+
+uint32_t rat_recorder_depth(const struct rat_recorder *recorder)
+{
+    return (uint32_t)(recorder->top - recorder->context->entries);
+}
+
+uint32_t rat_recorder_above_base(const struct rat_recorder *recorder)
+{
+    return rat_recorder_depth(recorder) - recorder->context->base;
+}
+
+static bool grow(struct rat_recorder *recorder)
+{
+    struct rat_context *context = recorder->context;
+    size_t depth = (size_t)(recorder->top - context->entries);
+    size_t capacity = (size_t)(context->limit - context->entries + 1) * 2;
+    if (capacity > RAT_SHADOW_DEPTH_MAX)
+        return false;
+    struct rat_entry *entries = malloc(capacity * sizeof *entries);
+    if (entries == NULL)
+        return false;
+    memcpy(entries, context->entries, (depth + 1) * sizeof *entries);
+    free(context->entries);
+    context->entries = entries;
+    recorder->top = entries + depth;
+    recorder->limit = context->limit = entries + capacity - 1;
+    return true;
+}
+
+static bool push(struct rat_recorder *recorder, struct rat_entry entry)
+{
+    if (recorder->top == recorder->limit && !grow(recorder))
+        return false;
+    *++recorder->top = entry;
+    return true;
+}
+
+/* Take `count` entries off the top, telling the stream of those it knows, before the shadow changes. */
+static void unwind(struct rat_recorder *recorder, uint32_t count, uint64_t now)
+{
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < count; i++)
+        told += recorder->top[-(ptrdiff_t)i].id != RAT_FRAME_HIDDEN;
+    if (told > 0)
+        tell_plain(recorder, RAT_EVENT_UNWIND, told, now);
+    recorder->top -= count;
+    uint32_t depth = rat_recorder_depth(recorder);
+    if (recorder->context->base > depth)
+        recorder->context->base = depth;
+    recorder->unwound += count;
+}
+
+void rat_recorder_unwind(struct rat_recorder *recorder, uint32_t count, uint64_t now)
+{
+    if (count > 0)
+        unwind(recorder, count, now);
+}
+
+uint32_t rat_recorder_drop_stale(struct rat_recorder *recorder, uintptr_t word, uint64_t now)
+{
+    uint32_t stale = 0, most = rat_recorder_above_base(recorder);
+    while (stale < most && recorder->top[-(ptrdiff_t)stale].word <= word)
+        stale++;
+    if (stale > 0)
+        unwind(recorder, stale, now);
+    return stale;
+}
+
+void rat_recorder_call(struct rat_recorder *recorder, enum rat_event_kind event, uintptr_t word, uint32_t id,
+                       enum rat_frame_kind kind, uint64_t now)
+{
+    if (recorder->top == recorder->limit && !grow(recorder)) {
+        rat_lane_drop(&recorder->lane, RAT_DROP_OUT_OF_MEMORY, now);
+        return;
+    }
+    if (id != RAT_FRAME_HIDDEN)
+        tell_plain(recorder, event, id, now);
+    *++recorder->top = (struct rat_entry){.word = word, .id = id, .kind = kind};
+}
+
+int64_t rat_recorder_find(const struct rat_recorder *recorder, uintptr_t word)
+{
+    const struct rat_entry *floor = recorder->context->entries + recorder->context->base;
+    for (const struct rat_entry *at = recorder->top; at > floor; at--)
+        if (at->word == word)
+            return recorder->top - at;
+    return -1;
+}
+
+int64_t rat_recorder_find_id(const struct rat_recorder *recorder, uint32_t id)
+{
+    const struct rat_entry *floor = recorder->context->entries + recorder->context->base;
+    for (const struct rat_entry *at = recorder->top; at > floor; at--)
+        if (at->id == id)
+            return recorder->top - at;
+    return -1;
+}
+
+void rat_recorder_return(struct rat_recorder *recorder, enum rat_event_kind event, uint32_t depth, uint64_t now)
+{
+    if (depth > 0)
+        unwind(recorder, depth, now);
+    if (recorder->top->id != RAT_FRAME_HIDDEN)
+        tell_plain(recorder, event, 0, now);
+    recorder->top--;
+    uint32_t left = rat_recorder_depth(recorder);
+    if (recorder->context->base > left)
+        recorder->context->base = left;
+}
+
+void rat_recorder_unmatched(struct rat_recorder *recorder, uint64_t now)
+{
+    tell_plain(recorder, RAT_EVENT_UNMATCHED, 0, now);
+    recorder->unmatched++;
+}
+
+bool rat_recorder_push_base(struct rat_recorder *recorder, uint32_t id)
+{
+    if (!push(recorder, (struct rat_entry){.word = 1, .id = id, .kind = RAT_FRAME_BASE}))
+        return false;
+    recorder->context->base++;
+    return true;
+}
+
+void rat_recorder_settle_base(struct rat_recorder *recorder, uintptr_t word)
+{
+    struct rat_context *context = recorder->context;
+    for (uint32_t i = context->base; i >= 1; i--) {
+        if (context->entries[i].word == word + 1)
+            break; /* those below carry it, too */
+        context->entries[i].word = word + 1;
+    }
+}
+
+void rat_recorder_repair(struct rat_recorder *recorder, uint64_t now)
+{
+    recorder->repaired++;
+    enum rat_drop_cause cause = RAT_DROP_CONTENDED;
+    for (int round = 0; round < PUT_ROUNDS; round++) {
+        enum rat_turn turn = rat_lane_turn(&recorder->lane, now, &cause);
+        if (turn == RAT_TURN_NONE)
+            break;
+        if (turn == RAT_TURN_OPENED)
+            recorder->epoch++;
+        enum rat_append done = snapshot(recorder, RAT_SNAPSHOT_REPAIR, now);
+        if (done == RAT_APPEND_STORED)
+            return;
+        if (done == RAT_APPEND_FULL) {
+            cause = RAT_DROP_SLOT_FULL;
+            break;
+        }
+    }
+    rat_lane_drop(&recorder->lane, cause, now);
+}
+
+/* ---------------------------------------------------------------- rare events */
+
+void rat_recorder_note(struct rat_recorder *recorder, enum rat_note note, uint32_t value, uint64_t now)
+{
+    uint64_t payload = rat_event_pair(note, value);
+    tell(recorder, rat_event_word(RAT_EVENT_NOTE, 1), &payload, 1, now);
+}
+
+static void tell_end(struct rat_recorder *recorder, struct rat_context *context, enum rat_end_reason reason,
+                     uint64_t now)
+{
+    uint64_t payload = rat_event_pair(context->id, (uint32_t)reason);
+    tell(recorder, rat_event_word(RAT_EVENT_END, 1), &payload, 1, now);
+}
+
+void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now)
+{
+    if (__builtin_expect(atomic_load_explicit(&recorder->dead, memory_order_relaxed) == NULL, 1))
+        return;
+    struct rat_context *dead = atomic_exchange_explicit(&recorder->dead, NULL, memory_order_acquire);
+    while (dead != NULL) {
+        struct rat_context *next = dead->queued;
+        if (dead->id == 0 || recorder->lane.lane == NULL) {
+            context_free(dead);
+        } else {
+            living_remove(recorder, dead);
+            tell_end(recorder, dead, RAT_END_CONTEXT_DIED, now);
+            dead->ended_seq = recorder->lane.g >> 1;
+            /* oldest first: the newest goes to the tail */
+            dead->queued = NULL;
+            struct rat_context **tail = &recorder->retired;
+            while (*tail != NULL)
+                tail = &(*tail)->queued;
+            *tail = dead;
+        }
+        dead = next;
+    }
+}
+
+void rat_recorder_end_all(struct rat_recorder *recorder, enum rat_end_reason reason, uint64_t now)
+{
+    if (recorder->context != NULL)
+        recorder->context->top = recorder->top;
+    for (struct rat_context *context = recorder->living; context != NULL; context = context->next)
+        if (context->top != context->entries)
+            tell_end(recorder, context, reason, now);
+}
+
+void rat_recorder_init(struct rat_recorder *recorder, uint32_t lane_number, struct rat_dict *dict,
+                       enum rat_clock_kind clock)
+{
+    recorder->lane_number = lane_number;
+    recorder->dict = dict;
+    recorder->clock = clock;
+}
+
+void rat_recorder_reset(struct rat_recorder *recorder)
+{
+    while (recorder->retired != NULL) {
+        struct rat_context *retired = recorder->retired;
+        recorder->retired = retired->queued;
+        context_free(retired);
+    }
+    struct rat_context *dead = atomic_exchange_explicit(&recorder->dead, NULL, memory_order_acquire);
+    while (dead != NULL) {
+        struct rat_context *next = dead->queued;
+        context_free(dead);
+        dead = next;
+    }
+    free(recorder->scratch);
+    memset(recorder, 0, sizeof *recorder);
+}
