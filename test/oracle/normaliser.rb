@@ -6,10 +6,10 @@ require_relative "node"
 module Oracle
   # Turns sessions into plain nested arrays that are equal when the recorded calls were:
   #
-  #   [session, ...]   session = [context, ...]   context = [call, ...]
+  #   [context, ...]   context = [call, ...]
   #   call = [owner, method, called, kind, line, "returned" | "gone", [call, ...]]
   #
-  # Sessions and contexts are sorted, and empty ones left out. Frames that were open when the recording started and the
+  # The contexts of all sessions are sorted, and empty ones left out. Frames that were open when the recording started and the
   # frames of recorders, launchers and RubyGems are left out; what the program's own methods did below them moves up.
   class Normaliser
     ORACLE = __dir__
@@ -25,7 +25,8 @@ module Oracle
     end
 
     def normalise(sessions)
-      sort(sessions.map { |session| sort(session.roots.map { |root| children_of(root, true, false) }) })
+      contexts = sessions.flat_map(&:roots).map { |root| children_of(root, true, false) }
+      contexts.reject(&:empty?).sort_by { |calls| JSON.generate(calls, max_nesting: false) }
     end
 
     # Whether a frame belongs to the program, by its file; +loading+ below a `require`, where other libraries' start-up
@@ -39,10 +40,6 @@ module Oracle
     end
 
     private
-
-    def sort(list)
-      list.reject(&:empty?).sort_by { |item| JSON.generate(item, max_nesting: false) }
-    end
 
     # +own+: the frame above belongs to the program, so a method of the VM that it calls does, too.
     def children_of(node, own, loading, depth = 0)

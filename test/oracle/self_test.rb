@@ -43,7 +43,7 @@ class OracleSelfTest < Minitest::Test
       safe
     PROGRAM
 
-    safe = tree.first.first.first
+    safe = tree.first.first
     assert_equal ["safe", "returned"], safe.values_at(1, 5)
     assert_equal [%w[dive gone], %w[after returned]], safe.last.map { |call| call.values_at(1, 5) }
   end
@@ -71,7 +71,7 @@ class OracleSelfTest < Minitest::Test
   end
 
   def assert_tree(source, *contexts)
-    found = tree_of(source).flat_map { |session| session.map { |calls| names(calls) } }
+    found = tree_of(source).map { |calls| names(calls) }
 
     assert_equal contexts.sort, found.sort
   end

@@ -4,7 +4,7 @@ module Oracle
   # Shows where two normalised recordings differ: both as indented text, and a few lines around each difference.
   class TreeDiff
     CONTEXT_LINES = 4
-    MOST_LINES = 60
+    DIFFERENT_LINES = 15
 
     def initialize(expected, actual)
       @expected = text(expected)
@@ -28,13 +28,11 @@ module Oracle
     private
 
     def differing(lines, first, mark)
-      (lines[first, MOST_LINES / 4] || []).map { |line| "#{mark}#{line}" }
+      (lines[first, DIFFERENT_LINES] || []).map { |line| "#{mark}#{line}" }
     end
 
-    def text(sessions)
-      sessions.flat_map do |contexts|
-        ["session", *contexts.flat_map { |calls| ["  context", *calls.flat_map { |call| call_lines(call, 2) }] }]
-      end
+    def text(contexts)
+      contexts.flat_map { |calls| ["context", *calls.flat_map { |call| call_lines(call, 1) }] }
     end
 
     def call_lines(call, depth)

@@ -12,6 +12,6 @@ def sleeping?(thread) = thread.stop?
 
 queue = Queue.new
 threads = Array.new(2) { Thread.new { [1].each { wait_for(queue) } } }
-Thread.pass until threads.all?(&:stop?)
+Thread.pass until queue.num_waiting == 2
 threads.each(&:kill).each(&:join)
 puts threads.none?(&:alive?), sleeping?(threads.first)

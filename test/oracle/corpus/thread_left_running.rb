@@ -6,5 +6,5 @@ def enter = yield
 
 queue = Queue.new
 thread = Thread.new { wait_for(queue) }
-Thread.pass until thread.stop?
+Thread.pass until queue.num_waiting == 1
 puts "bye"

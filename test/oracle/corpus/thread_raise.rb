@@ -12,6 +12,6 @@ def poked(error) = error.message
 
 queue = Queue.new
 thread = Thread.new { wait_for(queue) }
-Thread.pass until thread.stop?
+Thread.pass until queue.num_waiting == 1
 thread.raise(Poke, "wake up")
 puts thread.value

@@ -5,7 +5,7 @@ require "timeout"
 def slow = sleep
 
 def impatient
-  Timeout.timeout(0.05) { slow }
+  Timeout.timeout(0.3) { slow }
 rescue Timeout::Error => e
   late(e)
 end

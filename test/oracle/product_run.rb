@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+require_relative "program_run"
+require_relative "recording_replay"
+
+module Oracle
+  # Runs a program under `ratrace record` and reads back what it recorded.
+  class ProductRun
+    PROJECT = File.expand_path("../..", __dir__)
+    EXE = File.join(PROJECT, "exe/ratrace")
+    SYNC = "\x89RAT\r\n\x1A\n".b
+    SYNC_BYTES = 16
+
+    attr_reader :run, :replays, :verify
+
+    # A program's own recordings (ORACLE_OUT_DIR) go into the same folder.
+    def initialize(program, *arguments, options: [], env: {}, requires: [], lossy: false, timeout: ProgramRun::TIMEOUT)
+      Dir.mktmpdir do |dir|
+        rubyopt = ["-w", *requires.map { |file| "-r#{file}" }].join(" ")
+        variables = { "ORACLE_PROGRAM" => program, "ORACLE_OUT_DIR" => dir, "RUBYOPT" => rubyopt, **env }
+        @run = ProgramRun.new("-I#{PROJECT}/lib", EXE, "record", "--out-dir", dir, *options, program, "--", *arguments,
+                              env: variables, timeout: timeout)
+        recover(dir)
+        @verify = ratrace("verify", dir)
+        @replays = files_by_session(dir).map { |files| RecordingReplay.new(events(files), lossy: lossy) }
+      end
+    end
+
+    def sessions
+      @replays.map(&:session)
+    end
+
+    def contradictions
+      @replays.flat_map(&:contradictions)
+    end
+
+    # The outcome as it would be without the frames the launcher stands on.
+    def outcome
+      err = run.err.lines.grep_v(%r{^\tfrom .*(#{PROJECT}/(lib|exe)/|<internal:)}).join
+      run.outcome.merge(err: err.gsub("<top (required)>", "<main>"))
+    end
+
+    private
+
+    # A process that was killed, or went by `exit!` or `exec`, closed nothing.
+    def recover(dir)
+      ratrace("recover", dir) if Dir[File.join(dir, "**/*")].any? { |file| !file.end_with?(".ratrace") }
+    end
+
+    def ratrace(*arguments)
+      ProgramRun.new("-I#{PROJECT}/lib", EXE, *arguments)
+    end
+
+    # The segments of one session belong together; each begins with the session's sync marker.
+    def files_by_session(dir)
+      files = Dir[File.join(dir, "**/*.ratrace")].sort
+      files.group_by { |file| sync_of(file) }.values
+    end
+
+    def sync_of(file)
+      head = File.binread(file, SYNC_BYTES * 4) || ""
+      head[head.index(SYNC) || 0, SYNC_BYTES]
+    end
+
+    def events(files)
+      require "ratrace"
+      found = []
+      Ratrace::Recording.new(*files).each_event { |event| found << event }
+      found
+    end
+  end
+end
