@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "wire/encoder.h"
 
-#define RAT_HEADER_LOSTS_MAX 64
+#define RAT_HEADER_LOSTS_MAX RAT_CHUNK_LOSTS_MAX
 
 struct rat_session_info {
     char service[128], host[128], ruby[64], recorder[64];
@@ -35,7 +35,7 @@ struct rat_chunk_header {
     uint32_t segment, lane;
     uint64_t sequence;
     uint32_t reason; /* enum rat_reason */
-    struct rat_totals opened, closed;
+    struct rat_totals opened, closed; /* causes this version does not know are summed up in drop[0] */
     uint32_t events, in_flight;
     struct rat_anchor start, end;
     struct rat_lost_label lost[RAT_HEADER_LOSTS_MAX]; /* the first ones; more are cut */
@@ -51,10 +51,21 @@ struct rat_chunk_header {
  * (the header is filled in all the same). */
 RAT_MUST_CHECK enum rat_status rat_decode_header(const uint8_t *bytes, size_t length, struct rat_chunk_header *out);
 
-/* What a body says. Columns as in the proto; name texts point into the decoded body. */
+/* What a body says. Columns as in the proto; name texts point into the decoded body. Held for all of it: ids of events
+ * and entries are at most RAT_EVENT_ID_MAX, no entry has id 0, base_ticks plus all gaps does not overflow, no kind is
+ * 0 or RAT_EVENT_GAP, and the payload of a known rich kind is long enough for what it says (wire/columns.h). An event's
+ * frame or context need not have an entry here: damage can have taken it. */
 struct rat_body_name {
     uint32_t id, length, encoding;
     const uint8_t *text;
+};
+struct rat_body_frame {
+    uint32_t id;
+    struct rat_frame_entry entry;
+};
+struct rat_body_context {
+    uint32_t id;
+    struct rat_context_entry entry;
 };
 struct rat_body {
     uint64_t base_ticks;
@@ -66,15 +77,9 @@ struct rat_body {
     size_t events, ids, riches, rich_total;
     const struct rat_body_name *names;
     size_t name_count;
-    struct {
-        uint32_t id;
-        struct rat_frame_entry entry;
-    } const *frames;
+    const struct rat_body_frame *frames;
     size_t frame_count;
-    struct {
-        uint32_t id;
-        struct rat_context_entry entry;
-    } const *contexts;
+    const struct rat_body_context *contexts; /* a later entry of one id replaces an earlier one */
     size_t context_count;
 };
 

@@ -2,9 +2,11 @@
  *
  * One encoder serves one session: it knows which names, frames and contexts the current segment already carries, and
  * keeps its buffers and its zstd context from chunk to chunk. A chunk's dictionary entries count as sent only after
- * rat_encoder_settle(true): an abandoned chunk takes its names with it.
+ * rat_encoder_settle(true): an abandoned chunk takes its names with it. Several chunks may be encoded before one
+ * settle; it is about all of them.
  *
- * Memory:  bounded by the slot size: about 16 bytes a slot word, plus the compressed chunk. All owned here.
+ * Memory:  bounded by the slot size: address space of 22 bytes a slot word and as much again for body and compressed
+ *          body; of it, a chunk touches what it fills (about 8 bytes an event). All owned here.
  * Threads: one at a time (the serializer, or a recovery). Never sees Ruby.
  */
 #ifndef RAT_WIRE_ENCODER_H
@@ -21,7 +23,13 @@
 #include "record/layout.h"
 
 #define RAT_CHUNK_RAW_MAX (UINT32_C(64) << 20) /* a body before compression */
+#define RAT_CHUNK_HEADER_MAX 16384u            /* everything of a Chunk but its body */
+#define RAT_CHUNK_MAX (RAT_CHUNK_RAW_MAX + RAT_CHUNK_HEADER_MAX)
+#define RAT_CHUNK_LOSTS_MAX 64u                /* labels in one header; more are cut, the totals still tell */
 #define RAT_SYNC_CONSTANT "\x89RAT\r\n\x1a\n"  /* first 8 bytes of Chunk.sync */
+
+/* ratrace.v1.Codec */
+enum rat_codec { RAT_CODEC_ZSTD = 1, RAT_CODEC_STORED = 2 };
 
 /* ratrace.v1.Reason */
 enum rat_reason {
@@ -64,7 +72,7 @@ struct rat_chunk_info {
 
 struct rat_encoder;
 
-/* `capacity` = words of a slot (0 for an encoder of session chunks only). level: zstd, 1 by default. */
+/* `capacity` = words of a slot (0 for an encoder of session chunks only). level: zstd, 1..19, 0 = the default, 1. */
 RAT_MUST_CHECK enum rat_status rat_encoder_new(uint32_t capacity, int level, struct rat_encoder **out);
 void rat_encoder_free(struct rat_encoder *encoder);
 
@@ -72,8 +80,9 @@ void rat_encoder_free(struct rat_encoder *encoder);
 void rat_encoder_begin_segment(struct rat_encoder *encoder);
 
 /* Append one Trace entry (tag, length, Chunk) for these slot words to `out`. `words`/`count`/`events` from a drain;
- * `base_ticks` of the interval. RAT_CORRUPT: the words do not hold exactly `events` events (nothing appended).
- * RAT_NO_MEMORY. On any failure `out` is as before. */
+ * `base_ticks` of the interval; `dict` must have been taken after the drain. RAT_CORRUPT: the words do not hold exactly
+ * `events` events, or name something that is not in `dict`. RAT_NO_MEMORY, RAT_TOO_BIG. On any failure `out` and the
+ * marks are as before. */
 RAT_MUST_CHECK enum rat_status rat_encoder_lane_chunk(struct rat_encoder *encoder, const struct rat_chunk_info *info,
                                                       const uint64_t *words, uint32_t count, uint32_t events,
                                                       uint64_t base_ticks, const struct rat_dict_view *dict,
@@ -85,7 +94,7 @@ RAT_MUST_CHECK enum rat_status rat_encoder_session_chunk(struct rat_encoder *enc
                                                          const struct rat_chunk_info *info,
                                                          const struct rat_dict_view *dict, struct rat_buffer *out);
 
-/* The last chunk is in the file (`appended`), or never will be. */
+/* The chunks since the last settle are in the file (`appended`), or never will be. */
 void rat_encoder_settle(struct rat_encoder *encoder, bool appended);
 
 #endif

@@ -7,7 +7,12 @@
  * Reader. Chunk by chunk in file order; trusts nothing. A torn tail ends the stream cleanly, with the bytes left;
  * damage in the middle is stepped over to the next sync marker whose header check holds, with the bytes skipped.
  *
- * Threads: one at a time. Fork: the child closes the descriptor and forgets the writer.
+ * Locks are POSIX record locks: they survive until the last thread of the owner, are not inherited by a child, and work
+ * across pid namespaces; but closing any descriptor of the file in the owner drops them. So all functions here know
+ * this process's own files (wire/own_files.h) and never open one twice. Nobody else may either.
+ *
+ * Threads: one at a time for a writer or reader; is_owned and open may run beside them.
+ * Fork:    the child closes the descriptor (rat_segment_close) and forgets the writer; it holds no lock.
  */
 #ifndef RAT_WIRE_SEGMENT_H
 #define RAT_WIRE_SEGMENT_H
@@ -15,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buffer.h"
 #include "base/status.h"
@@ -25,9 +31,24 @@
 
 struct rat_segment_writer {
     int fd;          /* -1 = none */
+    bool ragged;     /* a failed append left bytes behind `length` that could not be cut off yet */
     uint64_t length; /* bytes of whole chunks */
-    char path[4096]; /* with ".part" */
+    char path[4096]; /* with ".part"; without, once published */
 };
+
+/* The system calls a writer makes; a test hands over others. Set before any writer is used. */
+struct rat_file_ops {
+    int (*openat)(int dir, const char *name, int flags, mode_t mode);
+    int (*lock)(int fd); /* F_SETLK, F_WRLCK */
+    ssize_t (*pwrite)(int fd, const void *bytes, size_t length, off_t at);
+    int (*ftruncate)(int fd, off_t length);
+    int (*fdatasync)(int fd);
+    int (*renameat2)(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
+    int (*linkat)(int from_dir, const char *from, int to_dir, const char *to, int flags);
+    int (*unlinkat)(int dir, const char *name, int flags);
+};
+extern const struct rat_file_ops rat_file_ops_libc;
+extern const struct rat_file_ops *rat_file_ops; /* = &rat_file_ops_libc */
 
 /* Create DIR/NAME.part and lock it. RAT_EXISTS, RAT_ACCESS, RAT_NOT_FOUND, RAT_NO_SPACE, RAT_IO. */
 RAT_MUST_CHECK enum rat_status rat_segment_create(struct rat_segment_writer *writer, const char *dir, const char *name);
@@ -39,7 +60,11 @@ RAT_MUST_CHECK enum rat_status rat_segment_adopt(struct rat_segment_writer *writ
 RAT_MUST_CHECK enum rat_status rat_segment_append(struct rat_segment_writer *writer, const uint8_t *bytes,
                                                   size_t length);
 
-/* Rename to the final name (an existing file of that name is not replaced: RAT_EXISTS) and close. */
+/* fdatasync, for those who asked for it. */
+RAT_MUST_CHECK enum rat_status rat_segment_sync(struct rat_segment_writer *writer);
+
+/* Rename to the final name (an existing file of that name is not replaced: RAT_EXISTS) and close. On failure the
+ * writer stays open. RAT_NOT_FOUND: the path no longer leads to this file. */
 RAT_MUST_CHECK enum rat_status rat_segment_publish(struct rat_segment_writer *writer);
 
 /* Close without renaming; the part file stays. */
@@ -59,13 +84,14 @@ enum rat_read_kind {
 struct rat_read {
     enum rat_read_kind kind;
     uint64_t at;     /* offset in the file */
-    uint64_t length; /* bytes of the entry, skipped or torn */
+    uint64_t length; /* bytes of the entry (its outer tag included where it is intact), skipped or torn */
     struct rat_chunk_header header;
 };
 
 struct rat_segment_reader;
 
-/* Map `path` for reading; or read from memory (tests, fuzzing). */
+/* Map `path` for reading, a part file's content is copied instead (its owner may cut it); or read from memory, which
+ * must outlive the reader. What a header's `body` points to lives as long as the reader. */
 RAT_MUST_CHECK enum rat_status rat_segment_open(const char *path, struct rat_segment_reader **out);
 RAT_MUST_CHECK enum rat_status rat_segment_open_bytes(const uint8_t *bytes, size_t length,
                                                       struct rat_segment_reader **out);
