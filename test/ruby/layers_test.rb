@@ -61,7 +61,7 @@ class LayersTest < Minitest::Test
 
   def includes
     sources.flat_map do |file|
-      File.foreach(File.join(EXT, file)).with_index(1).filter_map do |text, line|
+      File.foreach(File.join(EXT, file), encoding: "UTF-8").with_index(1).filter_map do |text, line|
         next unless text =~ /\A\s*#\s*include\s+(["<])([^">]+)/
 
         Include.new(file, line, $2, $1 == '"')
