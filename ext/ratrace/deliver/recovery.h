@@ -5,6 +5,7 @@
 #ifndef RAT_DELIVER_RECOVERY_H
 #define RAT_DELIVER_RECOVERY_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,5 +30,10 @@ typedef void (*rat_recovery_report)(void *user, const char *line);
  * (the others are). Safe to run twice, by two processes at once, and to be killed at any step. */
 RAT_MUST_CHECK enum rat_status rat_recover(const char *out_dir, const char *live_dir, rat_recovery_report report,
                                            void *user, struct rat_recovery *out);
+
+/* The same; stops between two files once `*cancel` is not 0. The rest stays for the next run. */
+RAT_MUST_CHECK enum rat_status rat_recover_until(const char *out_dir, const char *live_dir, rat_recovery_report report,
+                                                 void *user, const _Atomic uint32_t *cancel,
+                                                 struct rat_recovery *out);
 
 #endif
