@@ -149,17 +149,22 @@ enum rat_status rat_columns_pack(struct rat_columns *columns, const uint64_t *wo
 {
     if (count > columns->capacity)
         return RAT_CORRUPT;
-    struct cursor to = {columns->gap, columns->kind, columns->id, columns->rich_words, columns->rich, base_ticks};
-    const uint8_t *frames_sent = sent->frames;
+    struct cursor slow = {columns->gap, columns->kind, columns->id, columns->rich_words, columns->rich, base_ticks};
+    /* Locals, whose address nobody takes: a byte store may change anything else, and would have it loaded again. */
+    uint8_t *gap = slow.gap, *kinds = slow.kind, *ids = slow.id;
+    uint64_t ticks = base_ticks;
+    const uint8_t *const frames_sent = sent->frames;
     const uint32_t frame_count = sent->view.frame_count;
     for (uint32_t at = 0; at < count;) {
         uint64_t word = words[at];
         uint8_t kind = (uint8_t)rat_event_kind(word);
         if (__builtin_expect(kind > RAT_EVENT_RICH || plans[kind].slow, 0)) {
             uint32_t used;
-            enum rat_status status = pack_slow(&to, words + at, count - at, &used, sent);
+            slow.gap = gap, slow.kind = kinds, slow.id = ids, slow.ticks = ticks;
+            enum rat_status status = pack_slow(&slow, words + at, count - at, &used, sent);
             if (status != RAT_OK)
                 return status;
+            gap = slow.gap, kinds = slow.kind, ids = slow.id, ticks = slow.ticks;
             at += used;
             continue;
         }
@@ -171,19 +176,19 @@ enum rat_status rat_columns_pack(struct rat_columns *columns, const uint64_t *wo
             if (status != RAT_OK)
                 return status;
         }
-        to.gap += put_short_varint(to.gap, delta);
-        *to.kind++ = kind;
-        to.id += put_short_varint(to.id, id) & plans[kind].keep;
-        to.ticks += delta;
+        unsigned keep = plans[kind].keep;
+        gap += put_short_varint(gap, delta);
+        *kinds++ = kind;
+        ids += put_short_varint(ids, id) & keep;
+        ticks += delta;
         at++;
-        /* a slot's deltas cannot wrap twice: 2^34 ticks each, 2^23 of them */
-        if (__builtin_expect(to.ticks < delta, 0))
+        if (__builtin_expect(ticks < delta, 0))
             return RAT_CORRUPT;
     }
-    columns->events = (uint32_t)(to.kind - columns->kind);
-    columns->gap_bytes = (size_t)(to.gap - columns->gap);
-    columns->id_bytes = (size_t)(to.id - columns->id);
-    columns->rich_words_bytes = (size_t)(to.rich_words - columns->rich_words);
-    columns->rich_bytes = (size_t)(to.rich - columns->rich);
+    columns->events = (uint32_t)(kinds - columns->kind);
+    columns->gap_bytes = (size_t)(gap - columns->gap);
+    columns->id_bytes = (size_t)(ids - columns->id);
+    columns->rich_words_bytes = (size_t)(slow.rich_words - columns->rich_words);
+    columns->rich_bytes = (size_t)(slow.rich - columns->rich);
     return RAT_OK;
 }
