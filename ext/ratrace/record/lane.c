@@ -71,7 +71,24 @@ void rat_lane_disable(struct rat_lane_head *lane, enum rat_lost_cause cause)
 
 static void seal(struct rat_lane_producer *producer)
 {
+#ifndef RAT_MUTATE_NO_SEAL
     producer->room = 0;
+#else
+    (void)producer;
+#endif
+}
+
+/* Does a free slot whose G is `ahead` of its W start an interval? The next one there, or the same as long as it is
+ * empty: sealed while empty it would never be flipped, and never take anything again. */
+static bool starts_interval(uint16_t ahead, uint64_t inside)
+{
+#if defined(RAT_MUTATE_SEAL_EMPTY)
+    return ahead == 2 && inside < UINT64_MAX;
+#elif defined(RAT_MUTATE_SEQ_UNCHECKED)
+    return ahead != 0 || inside == 0;
+#else
+    return ahead == 2 || (ahead == 0 && inside == 0);
+#endif
 }
 
 static void take_other(struct rat_lane_producer *producer)
@@ -119,14 +136,12 @@ enum rat_turn rat_lane_turn(struct rat_lane_producer *producer, uint64_t now, en
             take_other(producer);
 #endif
         struct rat_slot_head *head = producer->head;
-        rat_lane_announce(head, producer->w | RAT_W_BUSY, producer->strong);
-        RAT_TEST_POINT("turn.announced");
-        uint64_t g = rat_lane_look(head, producer->strong);
+        uint64_t g = rat_lane_knock(head, producer->w, producer->strong);
         if (!(g & RAT_G_HELD)) {
             enum rat_turn turn = RAT_TURN_SAME;
             uint64_t inside = rat_w_events(producer->w);
             uint16_t ahead = (uint16_t)((g >> 1) - rat_w_seq(producer->w));
-            if (ahead == 2) {
+            if (starts_interval(ahead, inside)) {
                 open_interval(producer, g, stored, now);
                 turn = RAT_TURN_OPENED;
             } else if (ahead == 0 && inside <= stored) {
@@ -163,13 +178,11 @@ enum rat_append rat_lane_append(struct rat_lane_producer *producer, uint64_t eve
     if (at + need > producer->room || words > RAT_EVENT_ID_MAX || rat_w_events(w) == RAT_W_EVENTS_MAX)
         return RAT_APPEND_FULL;
     struct rat_slot_head *head = producer->head;
-    rat_lane_announce(head, w | RAT_W_BUSY, producer->strong);
-    RAT_TEST_POINT("append.announced");
-    if (rat_lane_look(head, producer->strong) != producer->g) {
+    if (rat_lane_knock(head, w, producer->strong) != producer->g) {
         atomic_store_explicit(&head->w, w, memory_order_release);
         return RAT_APPEND_TURN;
     }
-    RAT_TEST_POINT("append.entered");
+    rat_lane_inside(head, w, w + RAT_W_EVENT + RAT_W_WORD * need);
     if (gap) {
         producer->words[at] = rat_event_word(RAT_EVENT_GAP, 1);
         producer->words[at + 1] = delta;
@@ -230,9 +243,20 @@ uint32_t rat_lane_fill(const struct rat_lane_consumer *consumer)
 
 static void store_g(const struct rat_lane_consumer *consumer, uint32_t slot, uint64_t g)
 {
+    bool strong = consumer->strong;
+#ifdef RAT_MUTATE_WEAK_SERIALIZER
+    strong = false;
+#endif
     /* release: the slot's drain and its chunk's append come before; in the fallback the hold is the fence, too */
-    atomic_store_explicit(&consumer->lane->slot[slot].g, g,
-                          consumer->strong ? memory_order_seq_cst : memory_order_release);
+    atomic_store_explicit(&consumer->lane->slot[slot].g, g, strong ? memory_order_seq_cst : memory_order_release);
+}
+
+/* The slot in hand is done with; the other becomes the active one. */
+static void change_places(struct rat_lane_consumer *consumer)
+{
+    consumer->drained = false;
+    consumer->active ^= 1;
+    consumer->sequence++;
 }
 
 bool rat_lane_flip_begin(struct rat_lane_consumer *consumer, const struct rat_anchor *anchor)
@@ -273,8 +297,7 @@ enum rat_flip rat_lane_flip_wait(struct rat_lane_consumer *consumer, struct rat_
             consumer->pending = false;
 #elif defined(RAT_MUTATE_GIVEUP_SWITCH)
             consumer->pending = false;
-            consumer->active ^= 1;
-            consumer->sequence++;
+            change_places(consumer);
 #endif
             return RAT_FLIP_PENDING;
         }
@@ -286,6 +309,10 @@ enum rat_flip rat_lane_flip_wait(struct rat_lane_consumer *consumer, struct rat_
     RAT_TEST_POINT("flip.out");
     uint16_t behind = (uint16_t)(consumer->sequence - rat_w_seq(w));
     uint32_t words = behind == 0 ? rat_w_words(w) : 0;
+#ifdef RAT_MUTATE_SEQ_UNCHECKED
+    if (behind != 0)
+        behind = 2;
+#endif
     if ((behind != 0 && behind != 2) || words > consumer->capacity || rat_w_events(w) > rat_w_words(w)) {
         rat_lane_disable(consumer->lane, RAT_LOST_INVARIANT);
         return RAT_FLIP_BROKEN;
@@ -304,6 +331,9 @@ enum rat_flip rat_lane_flip_wait(struct rat_lane_consumer *consumer, struct rat_
         out->closed_drop[cause] = atomic_load_explicit(&consumer->lane->drop[cause], memory_order_relaxed);
     consumer->pending = false;
     consumer->drained = true;
+#ifdef RAT_MUTATE_RELEASE_FIRST
+    change_places(consumer);
+#endif
     return RAT_FLIP_DRAIN;
 }
 
@@ -311,7 +341,7 @@ void rat_lane_flip_done(struct rat_lane_consumer *consumer, bool appended)
 {
     _Atomic uint64_t *settled = appended ? &consumer->lane->flushed_seq : &consumer->lane->abandoned_seq;
     atomic_store_explicit(settled, consumer->sequence, memory_order_release);
-    consumer->drained = false;
-    consumer->active ^= 1;
-    consumer->sequence++;
+#ifndef RAT_MUTATE_RELEASE_FIRST
+    change_places(consumer);
+#endif
 }

@@ -31,7 +31,8 @@
  *   is disabled before the slot is touched.
  * A slot is given out again (step 1 of the next flip) only after its chunk's append has returned.
  * Sealing. After the first drop a slot takes nothing more until it is flipped, so that a loss is always the tail of an
- *   interval and the next interval starts with snapshots.
+ *   interval and the next interval starts with snapshots. A slot that is still empty would never be flipped: the next
+ *   turn opens its interval anew, and what was dropped came before it.
  * Fallback. Without membarrier, and under TSan, announce and hold are seq_cst stores and the look is a seq_cst load.
  *   A membarrier that fails later disables the lane, and that slot is never drained: its events are counted as lost.
  *
@@ -123,15 +124,24 @@ void rat_lane_detach(struct rat_lane_producer *producer);
 
 /* ---------------------------------------------------------------- producer */
 
+/* Labels in the assembly, for test/hotpath/check; nothing in the gem. They are comments to the CPU and to the compiler
+ * an instruction that stays where it is among the stores to memory. */
+#ifdef RAT_HOTPATH_MARKS
+#define RAT_HOTPATH_MARK(name) __asm__ volatile("rat_hotpath_" name "_%=:" ::: "memory")
+#else
+#define RAT_HOTPATH_MARK(name) ((void)0)
+#endif
+
 static inline __attribute__((always_inline)) void rat_lane_announce(struct rat_slot_head *head, uint64_t w, bool strong)
 {
+#ifdef RAT_MUTATE_WEAK_PRODUCER
+    strong = false;
+#endif
     if (strong) {
         atomic_store_explicit(&head->w, w, memory_order_seq_cst);
     } else {
         atomic_store_explicit(&head->w, w, memory_order_relaxed);
-#ifndef RAT_MUTATE_COMPILER_REORDER
         atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps announce before look; the CPU need not */
-#endif
     }
 }
 
@@ -139,6 +149,36 @@ static inline __attribute__((always_inline)) uint64_t rat_lane_look(struct rat_s
 {
     /* acquire: what the serializer did to the slot before it gave it out is done */
     return atomic_load_explicit(&head->g, strong ? memory_order_seq_cst : memory_order_acquire);
+}
+
+/* Announce with W = w, then look: what G shows. */
+static inline __attribute__((always_inline)) uint64_t rat_lane_knock(struct rat_slot_head *head, uint64_t w, bool strong)
+{
+#ifdef RAT_MUTATE_COMPILER_REORDER
+    uint64_t g = rat_lane_look(head, strong);
+    RAT_TEST_POINT("lane.announced");
+    rat_lane_announce(head, w | RAT_W_BUSY, strong);
+    return g;
+#else
+    rat_lane_announce(head, w | RAT_W_BUSY, strong);
+    RAT_TEST_POINT("lane.announced");
+    return rat_lane_look(head, strong);
+#endif
+}
+
+/* Inside, before the words are stored: nothing, except in the mutations that say too early that they are. */
+static inline __attribute__((always_inline)) void rat_lane_inside(struct rat_slot_head *head, uint64_t w, uint64_t next)
+{
+    (void)head, (void)w, (void)next;
+    RAT_TEST_POINT("lane.entered");
+#ifdef RAT_MUTATE_EARLY_CLEAR
+    atomic_store_explicit(&head->w, w, memory_order_release);
+    RAT_TEST_POINT("lane.early");
+#endif
+#ifdef RAT_MUTATE_PUBLISH_FIRST
+    atomic_store_explicit(&head->w, next, memory_order_release);
+    RAT_TEST_POINT("lane.early");
+#endif
 }
 
 /* Record one plain event (rat_event_word(kind, id)) at `now`. True: stored. False: nothing happened; take the slow
@@ -153,18 +193,18 @@ static inline __attribute__((always_inline)) bool rat_lane_put(struct rat_lane_p
     uint32_t at = rat_w_words(w);
     if (__builtin_expect(delta > RAT_EVENT_DELTA_MAX, 0) || __builtin_expect(at >= producer->room, 0))
         return false;
-    rat_lane_announce(head, w | RAT_W_BUSY, strong);
-    RAT_TEST_POINT("lane.announced");
-    if (__builtin_expect(rat_lane_look(head, strong) != producer->g, 0)) {
+    RAT_HOTPATH_MARK("enter");
+    if (__builtin_expect(rat_lane_knock(head, w, strong) != producer->g, 0)) {
         atomic_store_explicit(&head->w, w, memory_order_release);
         return false;
     }
-    RAT_TEST_POINT("lane.entered");
+    rat_lane_inside(head, w, w + RAT_W_EVENT + RAT_W_WORD);
     producer->words[at] = event | delta << RAT_EVENT_DELTA_SHIFT;
     producer->w = w = w + RAT_W_EVENT + RAT_W_WORD;
     producer->ticks = now;
     /* release: the serializer's acquire of W sees the event; after a kill the file shows the word before the cursor */
     atomic_store_explicit(&head->w, w, memory_order_release);
+    RAT_HOTPATH_MARK("leave");
 #ifdef RAT_TEST
     producer->attempts++;
 #endif
@@ -173,7 +213,7 @@ static inline __attribute__((always_inline)) bool rat_lane_put(struct rat_lane_p
 
 enum rat_turn {
     RAT_TURN_SAME,   /* the slot in hand is still free */
-    RAT_TURN_OPENED, /* another interval: it knows nothing of any context yet, write a snapshot first */
+    RAT_TURN_OPENED, /* another interval, or one still empty: it knows no context yet, write a snapshot first */
     RAT_TURN_NONE,   /* no slot: drop (cause in *cause) */
 };
 

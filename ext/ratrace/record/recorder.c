@@ -6,6 +6,7 @@
 #define SHADOW_FIRST 128u  /* entries of a new context */
 #define PUT_ROUNDS 4       /* a slot may be taken between turn and append; not four times in a row */
 #define NO_PAYLOAD NULL, 0
+#define RAT_WORD_BASE_DUE 1u /* floor of a context whose base is not taken: every event goes the cold way */
 
 /* ---------------------------------------------------------------- telling the stream */
 
@@ -100,7 +101,7 @@ struct rat_context *rat_context_new(bool fresh)
         free(context);
         return NULL;
     }
-    context->entries[0] = (struct rat_entry){.word = RAT_WORD_FLOOR, .kind = RAT_FRAME_SPECIAL};
+    context->entries[0] = (struct rat_entry){.word = fresh ? RAT_WORD_FLOOR : RAT_WORD_BASE_DUE};
     context->top = context->entries;
     context->limit = context->entries + SHADOW_FIRST - 1;
     context->base_due = !fresh;
@@ -120,6 +121,7 @@ void rat_context_forget(struct rat_context *context)
     context->id = 0;
     context->base = 0;
     context->base_due = true;
+    context->entries[0].word = RAT_WORD_BASE_DUE;
     context->epoch = 0;
 }
 
@@ -320,6 +322,21 @@ void rat_recorder_unmatched(struct rat_recorder *recorder, uint64_t now)
 {
     tell_plain(recorder, RAT_EVENT_UNMATCHED, 0, now);
     recorder->unmatched++;
+}
+
+void rat_recorder_restart(struct rat_recorder *recorder)
+{
+    struct rat_context *context = recorder->context;
+    context->entries[0].word = RAT_WORD_BASE_DUE;
+    context->base = 0;
+    context->base_due = true;
+    context->top = recorder->top = context->entries;
+}
+
+void rat_recorder_begin_base(struct rat_recorder *recorder)
+{
+    recorder->context->entries[0].word = RAT_WORD_FLOOR;
+    recorder->context->base_due = false;
 }
 
 bool rat_recorder_push_base(struct rat_recorder *recorder, uint32_t id)

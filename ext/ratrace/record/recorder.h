@@ -6,7 +6,8 @@
  *                    C call that overflowed). They are dropped and told as "unwind n"; then k is pushed.
  *   return, word k   the top has word k: plain return, which needs no id. Deeper: unwind, then return. Nowhere:
  *                    unmatched, and the stack stays.
- * Entry 0 is the floor (word = all ones: never stale, never equal). Above it lie the base frames, those open when
+ * Entry 0 is the floor (word = all ones: never stale, never equal; 1 while the base is due, so that the first event
+ * goes the cold way). Above it lie the base frames, those open when
  * recording started, of unknown kind and word: they carry the word of the last event that was counted against them,
  * plus one. So the test "word <= k" that finds stale entries also finds the events that come from above the base's
  * last known place, and only those pay for a count of the VM's frames (rb_stack.c).
@@ -123,6 +124,12 @@ void rat_recorder_unmatched(struct rat_recorder *recorder, uint64_t now);
 
 /* Drop the top `count` entries without returns. */
 void rat_recorder_unwind(struct rat_recorder *recorder, uint32_t count, uint64_t now);
+
+/* The current context's shadow cannot be believed any more: empty, its base due. */
+void rat_recorder_restart(struct rat_recorder *recorder);
+
+/* The base of the current context is taken now: its floor is solid. Then rat_recorder_push_base, bottom first. */
+void rat_recorder_begin_base(struct rat_recorder *recorder);
 
 /* Push a base frame (while the base is being taken: nothing lies above it). False = no memory. */
 bool rat_recorder_push_base(struct rat_recorder *recorder, uint32_t id);

@@ -1,0 +1,22 @@
+#include <ruby.h>
+
+#include "ruby/rb_agent.h"
+#include "ruby/rb_context.h"
+#include "ruby/rb_name.h"
+#include "ruby/rb_recording.h"
+#include "ruby/rb_session.h"
+
+RUBY_FUNC_EXPORTED void Init_ratrace(void);
+
+void Init_ratrace(void)
+{
+#ifdef HAVE_RB_EXT_RACTOR_SAFE
+    rb_ext_ractor_safe(true); /* attach and detach run in other Ractors; the rest refuses there */
+#endif
+    VALUE native = rb_define_module_under(rb_define_module("Ratrace"), "Native");
+    rb_rat_name_init();
+    rb_rat_context_init();
+    rb_rat_agent_init();
+    rb_rat_session_init(native);
+    rb_rat_recording_init(native);
+}

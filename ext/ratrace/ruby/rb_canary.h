@@ -1,0 +1,16 @@
+/* rb_canary.h - proof, on this very Ruby, that a raw hook's trace argument has the words rb_hook.c reads.
+ *
+ * A fixed nest of tiny methods, a block, a C call and a define_method body runs under a hook that writes down the words
+ * and what the public calls say of the same events. Memory is read through a pipe, which refuses a bad address instead
+ * of crashing, so a wrong guess about the layout costs nothing.
+ */
+#ifndef RB_RAT_CANARY_H
+#define RB_RAT_CANARY_H
+
+#include <ruby.h>
+
+/* Run the nest (a callable, Ratrace::Canary.run) under the hook. Returns the size of a control frame in bytes, or 0
+ * with *why set to what did not hold. Once a process; under the GVL. */
+size_t rb_rat_canary_run(VALUE nest, const char **why);
+
+#endif

@@ -1,0 +1,178 @@
+#include "ruby/rb_context.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ruby/rb_name.h"
+#include "ruby/rb_session.h"
+
+static ID id_context, id_thread, id_bind_call;
+static VALUE thread_name_method; /* Thread#name as it was when ratrace was loaded */
+
+/* What hangs on a fiber. */
+struct fiber_state {
+    struct rat_context *context;
+    struct rb_rat_agent *agent;
+    uint64_t generation; /* of the session that `context` belongs to */
+};
+
+static void fiber_state_free(void *data)
+{
+    struct fiber_state *state = data;
+    bool ours = state->agent != NULL && state->generation == state->agent->generation &&
+        rb_rat_agent_live(state->agent);
+    if (state->context != NULL)
+        rat_context_release(state->context, ours ? &state->agent->hot->recorder : NULL);
+    ruby_xfree(state);
+}
+
+static size_t fiber_state_memsize(const void *data)
+{
+    const struct fiber_state *state = data;
+    size_t entries = state->context != NULL ? (size_t)(state->context->limit - state->context->entries) + 1 : 0;
+    return sizeof *state + entries * sizeof(struct rat_entry);
+}
+
+static const rb_data_type_t fiber_state_type = {
+    .wrap_struct_name = "ratrace/context",
+    .function = {.dfree = fiber_state_free, .dsize = fiber_state_memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+void rb_rat_context_init(void)
+{
+    id_context = rb_intern("__ratrace_context__"); /* no @: Ruby code cannot see it */
+    id_thread = rb_intern("__ratrace_thread__");
+    id_bind_call = rb_intern("bind_call");
+    thread_name_method = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, ID2SYM(rb_intern("name")));
+    rb_gc_register_mark_object(thread_name_method);
+}
+
+/* ---------------------------------------------------------------- what hangs on an object */
+
+static VALUE hung_on(struct rb_rat_agent *agent, VALUE object, ID name)
+{
+    if (!RB_OBJ_FROZEN_RAW(object))
+        return rb_ivar_get(object, name);
+    VALUE state = rb_ivar_get(object, name); /* hung on it before it was frozen */
+    for (long i = 0; NIL_P(state) && i < RARRAY_LEN(agent->odd); i++) {
+        VALUE pair = RARRAY_AREF(agent->odd, i);
+        if (RARRAY_AREF(pair, 0) == object)
+            state = RARRAY_AREF(pair, 1);
+    }
+    return state;
+}
+
+static void hang_on(struct rb_rat_agent *agent, VALUE object, ID name, VALUE state)
+{
+    if (!RB_OBJ_FROZEN_RAW(object)) {
+        rb_ivar_set(object, name, state);
+        return;
+    }
+    for (long i = 0; i < RARRAY_LEN(agent->odd); i++) {
+        VALUE pair = RARRAY_AREF(agent->odd, i);
+        if (RARRAY_AREF(pair, 0) == object) {
+            rb_ary_store(pair, 1, state);
+            return;
+        }
+    }
+    rb_ary_push(agent->odd, rb_ary_new_from_args(2, object, state));
+}
+
+/* ---------------------------------------------------------------- threads */
+
+static VALUE call_thread_name(VALUE thread)
+{
+    return rb_funcall(thread_name_method, id_bind_call, 1, thread);
+}
+
+static rat_name_id thread_name(struct rb_rat_agent *agent, VALUE thread)
+{
+    if (thread == rb_thread_main() && agent->main)
+        return rb_rat_name_string(agent->names, rb_str_new_cstr("main"));
+    int failed;
+    VALUE name = rb_protect(call_thread_name, thread, &failed);
+    if (failed)
+        rb_set_errinfo(Qnil);
+    return failed ? 0 : rb_rat_name_string(agent->names, name);
+}
+
+/* Dictionary id of the running thread; 0 = full. Kept on the thread as generation and id. */
+static rat_context_id thread_id(struct rb_rat_agent *agent, uint64_t now)
+{
+    VALUE thread = rb_thread_current();
+    VALUE state = hung_on(agent, thread, id_thread);
+    uint64_t key = (agent->generation & 0xFFFFFF) << 24;
+    if (FIXNUM_P(state) && ((uint64_t)FIX2LONG(state) & ~UINT64_C(0xFFFFFF)) == key)
+        return (rat_context_id)(FIX2LONG(state) & 0xFFFFFF);
+    struct rat_context_entry entry = {
+        .kind = RAT_CONTEXT_THREAD,
+        .name = thread_name(agent, thread),
+        .lane = agent->hot->recorder.lane_number,
+        .os_tid = (uint64_t)syscall(SYS_gettid),
+        .seen_ticks = now,
+    };
+    rat_context_id id = rat_dict_context(rb_rat_names_dict(agent->names), &entry);
+    if (id != 0)
+        hang_on(agent, thread, id_thread, LONG2FIX((long)(key | id)));
+    return id;
+}
+
+/* ---------------------------------------------------------------- fibers */
+
+static struct fiber_state *state_of_fiber(struct rb_rat_agent *agent, VALUE fiber, bool fresh)
+{
+    VALUE hung = hung_on(agent, fiber, id_context);
+    struct fiber_state *state;
+    if (!NIL_P(hung)) {
+        state = rb_check_typeddata(hung, &fiber_state_type);
+    } else {
+        VALUE wrapped = TypedData_Make_Struct(rb_cObject, struct fiber_state, &fiber_state_type, state);
+        state->context = rat_context_new(fresh);
+        if (state->context == NULL)
+            return NULL;
+        state->agent = agent;
+        state->generation = agent->generation;
+        hang_on(agent, fiber, id_context, wrapped);
+        RB_GC_GUARD(wrapped);
+    }
+    if (state->agent != agent || state->generation != agent->generation) {
+        rat_context_forget(state->context); /* of an earlier session, or of the parent process */
+        state->agent = agent;
+        state->generation = agent->generation;
+    }
+    return state;
+}
+
+void rb_rat_context_begin(struct rb_rat_agent *agent)
+{
+    (void)state_of_fiber(agent, rb_fiber_current(), true);
+}
+
+bool rb_rat_context_enter(struct rb_rat_agent *agent, uintptr_t ec, bool fresh, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    if (!rb_rat_agent_live(agent) && !rb_rat_session_in_child(agent)) {
+        agent->no_context++;
+        return false;
+    }
+    VALUE fiber = rb_fiber_current();
+    struct fiber_state *state = state_of_fiber(agent, fiber, fresh);
+    if (state == NULL) {
+        rat_lane_drop(&recorder->lane, RAT_DROP_OUT_OF_MEMORY, now);
+        return false;
+    }
+    struct rat_context_entry entry = {
+        .kind = RAT_CONTEXT_FIBER,
+        .lane = recorder->lane_number,
+        .seen_ticks = now,
+    };
+    if (state->context->id == 0)
+        entry.parent = thread_id(agent, now);
+    rat_recorder_bury(recorder, now);
+    if (!rat_recorder_switch(recorder, state->context, &entry, now))
+        return false;
+    recorder->ec = ec; /* last: a GC above would have emptied it */
+    RB_GC_GUARD(fiber);
+    return true;
+}

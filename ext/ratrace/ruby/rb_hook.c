@@ -1,0 +1,440 @@
+#include "ruby/rb_hook.h"
+
+#include "ruby/rb_context.h"
+#include "ruby/rb_name.h"
+#include "ruby/rb_stack.h"
+
+/* Frame words. The trace argument of a raw hook starts, unchanged from Ruby 3.1 to 4.0, with
+ *
+ *     event (32 bit) | ec | cfp | self | id | called_id | klass | data
+ *
+ *   ec    identity of the context (fiber): compared, never followed
+ *   cfp   address of the control frame, identity of the frame. A return carries the word of its call; deeper frames have
+ *         lower addresses, one frame apart or more. C events carry the caller's: the C frame is not pushed yet, or popped
+ *   id, called_id, klass   filled for C events only
+ *   cfp's fifth word is ep; ep[-2] is the method entry at a call event (later it may become a wrapper)
+ *
+ * rb_canary.c proves all this at start, one call in AUDIT is proved again by the public calls, and where either fails
+ * the public path below does the same job more slowly: contexts by rb_fiber_current, methods by the trace argument's
+ * accessors, and stale frames by counting.
+ *
+ * A C function's entry carries the word its frame would have, caller - frame_bytes. Its c_return carries the caller's
+ * word when it returned and its own when raise, throw or break took it off.
+ *
+ * The hot lines are rat_hook. Everything that may allocate is in the cold functions, before a slot is entered; a GC in
+ * there empties the cache and `ec`, so nothing is kept across it.
+ */
+enum { WORD_EC = 1, WORD_CFP = 2, WORD_ID = 4, WORD_CALLED = 5, WORD_OWNER = 6, CFP_EP = 4 };
+#define EP_METHOD_ENTRY (-2)
+#define AUDIT 4096u
+#define DEEP 512u        /* public path: from here on, look for frames lost to an overflow at every event ... */
+#define DEEP_VERIFY 1024u /* ... and compare the whole stack every so many */
+
+#define COLD __attribute__((noinline, cold))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+static inline __attribute__((always_inline)) uintptr_t method_entry(uintptr_t cfp)
+{
+    const uintptr_t *ep = (const uintptr_t *)((const uintptr_t *)cfp)[CFP_EP];
+    return ep[EP_METHOD_ENTRY];
+}
+
+static rb_trace_arg_t *public_arg(const uintptr_t *arg)
+{
+    return (rb_trace_arg_t *)(uintptr_t)arg;
+}
+
+/* ---------------------------------------------------------------- both paths: the base */
+
+/* The current context existed before recording and meets its first event. `own`: frames on top that belong to the event. */
+static void base_if_due(struct rb_rat_agent *agent, int own, uint64_t now)
+{
+    if (agent->hot->recorder.context->base_due)
+        rb_rat_stack_take_base(agent, own, now);
+}
+
+/* A call with nothing of ours open above the base. `own` as above; `word` 0 = public path. */
+static void call_on_base(struct rb_rat_agent *agent, int own, uintptr_t word, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    base_if_due(agent, own, now);
+    if (recorder->context->base == 0)
+        return;
+    int count = rb_rat_stack_count(agent);
+    if (count >= 0)
+        rb_rat_stack_trim_base(agent, count - own, now);
+    if (word != 0)
+        rat_recorder_settle_base(recorder, word);
+}
+
+static bool top_is_named(struct rb_rat_agent *agent, int32_t id)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    const struct rat_frame_entry *base = rat_dict_frame_entry(recorder->dict, recorder->top->id);
+    const struct rat_frame_entry *ended = rat_dict_frame_entry(recorder->dict, id > 0 ? (uint32_t)id : 0);
+    return base != NULL && ended != NULL && base->method == ended->method;
+}
+
+/* A return that matches nothing above the base: a base frame's end, or nobody's. For a Ruby method the frame is still
+ * counted; a C function's is gone unless it was unwound, and then its name must be the top's. */
+static void return_on_base(struct rb_rat_agent *agent, bool is_c, const uintptr_t *arg, uintptr_t word, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    enum rat_event_kind event = is_c ? RAT_EVENT_C_RETURN : RAT_EVENT_RETURN;
+    if (rat_recorder_above_base(recorder) > 0) {
+        rat_recorder_unmatched(recorder, now); /* frames of ours are open: it cannot be one below them */
+        return;
+    }
+    base_if_due(agent, 0, now);
+    int base = (int)recorder->context->base;
+    int count = base > 0 ? rb_rat_stack_count(agent) : -1;
+    int held = count;
+    if (is_c && count >= 0) {
+        int32_t id = rb_rat_name_event(agent->names, public_arg(arg), true);
+        held = base > count ? count + 1 : base == count && top_is_named(agent, id) ? count : base + 1;
+    }
+    if (count < 0 || base < held) {
+        rat_recorder_unmatched(recorder, now);
+        return;
+    }
+    rb_rat_stack_trim_base(agent, held, now);
+    rat_recorder_return(recorder, event, 0, now);
+    if (word != 0)
+        rat_recorder_settle_base(recorder, word);
+}
+
+/* ---------------------------------------------------------------- frame words: cold */
+
+/* Frames vanished without events; an entry may survive under a block's frame that now stands at its address. */
+static void verify_after_drop(struct rb_rat_agent *agent, uint64_t now)
+{
+    if (rb_rat_stack_verify(&agent->hot->recorder, agent) > 0)
+        rat_recorder_repair(&agent->hot->recorder, now);
+}
+
+static void to_public_path(struct rb_rat_agent *agent, uint64_t now);
+
+static int32_t name_of_call(struct rb_rat_agent *agent, const uintptr_t *arg, uintptr_t entry, uint64_t now)
+{
+    struct rb_rat_hot *hot = agent->hot;
+    int32_t id = rb_rat_name_event(agent->names, public_arg(arg), false);
+    struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
+    if (hot->recorder.audit == 0) {
+        hot->recorder.audit = AUDIT;
+        agent->audits++;
+        /* what the cache says of this entry must be what the public calls say */
+        if (cached->id != 0 && cached->key == entry && cached->id != id) {
+            agent->audit_failures++;
+            to_public_path(agent, now);
+            return id;
+        }
+    }
+    *cached = (struct rb_rat_cached){.key = entry, .id = id};
+    hot->recorder.ec = arg[WORD_EC]; /* a GC in between emptied it, and we are still here */
+    return id;
+}
+
+static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
+{
+    struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    struct rat_recorder *recorder = &hot->recorder;
+    uintptr_t word = arg[WORD_CFP], entry = method_entry(word);
+    const struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
+    int32_t id = cached->key == entry && cached->id != 0 && recorder->audit != 0
+        ? cached->id
+        : name_of_call(agent, arg, entry, now);
+    if (!agent->words)
+        return; /* the audit has just refused; the shadow starts again from a base */
+    if (recorder->top->word <= word) {
+        if (rat_recorder_drop_stale(recorder, word, now) > 0)
+            verify_after_drop(agent, now);
+        if (rat_recorder_above_base(recorder) == 0)
+            call_on_base(agent, 1, word, now);
+        recorder->ec = arg[WORD_EC];
+    }
+    rat_recorder_call(recorder, RAT_EVENT_CALL, word, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN, RAT_FRAME_INSTANCE,
+                      now);
+}
+
+static COLD void return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
+{
+    struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    int64_t depth = rat_recorder_find(&hot->recorder, arg[WORD_CFP]);
+    if (depth >= 0)
+        rat_recorder_return(&hot->recorder, RAT_EVENT_RETURN, (uint32_t)depth, now);
+    else
+        return_on_base(agent, false, arg, arg[WORD_CFP], now);
+    hot->recorder.ec = arg[WORD_EC];
+}
+
+static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
+{
+    struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    struct rat_recorder *recorder = &hot->recorder;
+    uintptr_t word = arg[WORD_CFP] - hot->frame_bytes;
+    struct rb_rat_c_cached *cached = rb_rat_c_cache_slot(hot, arg[WORD_OWNER], arg[WORD_CALLED]);
+    int32_t id = cached->id;
+    if (id == 0 || cached->owner != arg[WORD_OWNER] || cached->called != arg[WORD_CALLED]) {
+        id = rb_rat_name_c(agent->names, (VALUE)arg[WORD_OWNER], (ID)arg[WORD_ID], (ID)arg[WORD_CALLED]);
+        *cached = (struct rb_rat_c_cached){.owner = arg[WORD_OWNER], .called = arg[WORD_CALLED], .id = id};
+        recorder->ec = arg[WORD_EC];
+    }
+    if (recorder->top->word <= word) {
+        if (rat_recorder_drop_stale(recorder, word, now) > 0)
+            verify_after_drop(agent, now);
+        if (rat_recorder_above_base(recorder) == 0)
+            call_on_base(agent, 0, word, now);
+        recorder->ec = arg[WORD_EC];
+    }
+    rat_recorder_call(recorder, RAT_EVENT_C_CALL, word, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN,
+                      RAT_FRAME_C_INSTANCE, now);
+}
+
+static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
+{
+    struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    struct rat_recorder *recorder = &hot->recorder;
+    uintptr_t word = arg[WORD_CFP];
+    int64_t depth = recorder->top->word == word && recorder->top->kind == RAT_FRAME_C_INSTANCE
+        ? 0 /* unwound: its own word */
+        : rat_recorder_find(recorder, word - hot->frame_bytes);
+    if (depth < 0) {
+        depth = rat_recorder_find(recorder, word);
+        if (depth >= 0 && recorder->top[-depth].kind != RAT_FRAME_C_INSTANCE)
+            depth = -1; /* the caller itself: this function's call was never seen */
+    }
+    if (depth >= 0)
+        rat_recorder_return(recorder, RAT_EVENT_C_RETURN, (uint32_t)depth, now);
+    else
+        return_on_base(agent, true, arg, word, now);
+    recorder->ec = arg[WORD_EC];
+}
+
+/* ---------------------------------------------------------------- public path */
+
+/* Overflows unwind frames without an event, and without words nothing says so: count. */
+static void public_repair(struct rb_rat_agent *agent, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    uint32_t depth = rat_recorder_depth(recorder);
+    if (depth <= DEEP)
+        return;
+    if (rb_rat_stack_at_least((int)depth) && --recorder->audit % DEEP_VERIFY != 0)
+        return;
+    verify_after_drop(agent, now);
+}
+
+static int32_t public_name(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c)
+{
+    if (is_c)
+        return rb_rat_name_event(agent->names, public_arg(arg), true);
+    VALUE frame;
+    if (rb_profile_frames(0, 1, &frame, NULL) != 1)
+        return rb_rat_name_event(agent->names, public_arg(arg), false);
+    const struct rb_rat_cached *hit = rb_rat_cache_slot(agent->hot, frame);
+    if (hit->key == frame && hit->id != 0)
+        return hit->id;
+    int32_t id = rb_rat_name_event(agent->names, public_arg(arg), false);
+    /* a define_method body's value is the block's, one for all methods made of it: never cached. The frame may have
+     * moved if a GC ran: ask again. */
+    if (rb_profile_frames(0, 1, &frame, NULL) == 1 && !NIL_P(rb_profile_frame_method_name(frame)))
+        *rb_rat_cache_slot(agent->hot, frame) = (struct rb_rat_cached){.key = frame, .id = id};
+    return id;
+}
+
+static void public_call(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    int32_t id = public_name(agent, arg, is_c);
+    if (id < 0)
+        return;
+    public_repair(agent, now);
+    if (rat_recorder_above_base(recorder) == 0)
+        call_on_base(agent, is_c ? 0 : 1, 0, now);
+    rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, 0, (uint32_t)id,
+                      is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
+}
+
+static void public_return(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    int32_t id = public_name(agent, arg, is_c);
+    if (id < 0)
+        return;
+    public_repair(agent, now);
+    int64_t depth = rat_recorder_find_id(recorder, (uint32_t)id);
+    if (depth < 0) {
+        return_on_base(agent, is_c, arg, 0, now);
+        return;
+    }
+    rat_recorder_return(recorder, is_c ? RAT_EVENT_C_RETURN : RAT_EVENT_RETURN, (uint32_t)depth, now);
+    if (depth > 0)
+        verify_after_drop(agent, now);
+}
+
+static COLD void public_event(struct rb_rat_agent *agent, const uintptr_t *arg, rb_event_flag_t event, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    if (!rb_rat_agent_live(agent) || recorder->context == NULL || recorder->ec != rb_fiber_current()) {
+        if (!rb_rat_context_enter(agent, rb_fiber_current(), false, now))
+            return;
+        now = rat_clock_ticks(recorder->clock);
+    }
+    switch (event) {
+    case RUBY_EVENT_CALL:
+        public_call(agent, arg, false, now);
+        break;
+    case RUBY_EVENT_RETURN:
+        public_return(agent, arg, false, now);
+        break;
+    case RUBY_EVENT_C_CALL:
+        public_call(agent, arg, true, now);
+        break;
+    case RUBY_EVENT_C_RETURN:
+        public_return(agent, arg, true, now);
+        break;
+    }
+}
+
+/* For the rest of the process: the words told something else than the public calls. What the shadow holds cannot be
+ * believed, so each context starts again from a base. */
+static void to_public_path(struct rb_rat_agent *agent, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    agent->words = false;
+    rat_recorder_note(recorder, RAT_NOTE_PUBLIC_PATH, (uint32_t)agent->audits, now);
+    rat_recorder_restart(recorder);
+    rat_recorder_repair(recorder, now);
+    recorder->ec = 0;
+}
+
+/* ---------------------------------------------------------------- the hook */
+
+/* Another context than the last event's, or a GC has run, or this is a forked child, or the public path. */
+static COLD bool elsewhere(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
+{
+    struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    rb_event_flag_t event = (rb_event_flag_t)(uint32_t)arg[0];
+    if (!agent->words) {
+        public_event(agent, arg, event, now);
+        return false;
+    }
+    return rb_rat_context_enter(agent, arg[WORD_EC], false, now);
+}
+
+static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *hot, const uintptr_t *arg,
+                                                           const bool strong)
+{
+    struct rat_recorder *recorder = &hot->recorder;
+    uint64_t now = rat_clock_ticks(recorder->clock);
+    uintptr_t word = arg[WORD_CFP];
+    if (UNLIKELY(recorder->ec != arg[WORD_EC])) {
+        if (!elsewhere(hot, arg, now))
+            return;
+        now = rat_clock_ticks(recorder->clock); /* a child has just chosen its own */
+    }
+    switch ((uint32_t)arg[0]) {
+    case RUBY_EVENT_CALL: {
+        uintptr_t entry = method_entry(word);
+        const struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
+        int32_t id = cached->id;
+        if (LIKELY(cached->key == entry && id > 0 && recorder->top->word > word &&
+                   recorder->top != recorder->limit && --recorder->audit != 0) &&
+            LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_CALL, (uint32_t)id), now, strong)))
+            *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_INSTANCE};
+        else
+            call_cold(hot, arg, now);
+        break;
+    }
+    case RUBY_EVENT_RETURN:
+        if (LIKELY(recorder->top->word == word && recorder->top->id != RAT_FRAME_HIDDEN) &&
+            LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_RETURN, 0), now, strong)))
+            recorder->top--;
+        else
+            return_cold(hot, arg, now);
+        break;
+    case RUBY_EVENT_C_CALL: {
+        const struct rb_rat_c_cached *cached = rb_rat_c_cache_slot(hot, arg[WORD_OWNER], arg[WORD_CALLED]);
+        int32_t id = cached->id;
+        word -= hot->frame_bytes;
+        if (LIKELY(cached->owner == arg[WORD_OWNER] && cached->called == arg[WORD_CALLED] && id > 0 &&
+                   recorder->top->word > word && recorder->top != recorder->limit) &&
+            LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_C_CALL, (uint32_t)id), now, strong)))
+            *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_C_INSTANCE};
+        else
+            c_call_cold(hot, arg, now);
+        break;
+    }
+    case RUBY_EVENT_C_RETURN:
+        if (LIKELY(recorder->top->word == word - hot->frame_bytes && recorder->top->id != RAT_FRAME_HIDDEN &&
+                   recorder->top->kind == RAT_FRAME_C_INSTANCE) &&
+            LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_C_RETURN, 0), now, strong)))
+            recorder->top--;
+        else
+            c_return_cold(hot, arg, now);
+        break;
+    }
+}
+
+/* Named for the disassembly check; `data` is the hot page. */
+void rat_hook_words(VALUE data, const rb_trace_arg_t *arg);
+void rat_hook_words_strong(VALUE data, const rb_trace_arg_t *arg);
+
+void rat_hook_words(VALUE data, const rb_trace_arg_t *arg)
+{
+    rat_hook(RB_RAT_HOT_OF(data), (const uintptr_t *)arg, false);
+}
+
+void rat_hook_words_strong(VALUE data, const rb_trace_arg_t *arg)
+{
+    rat_hook(RB_RAT_HOT_OF(data), (const uintptr_t *)arg, true);
+}
+
+static void rat_hook_public(VALUE data, const rb_trace_arg_t *arg)
+{
+    struct rb_rat_hot *hot = RB_RAT_HOT_OF(data);
+    rb_event_flag_t event = rb_tracearg_event_flag((rb_trace_arg_t *)(uintptr_t)arg);
+    public_event(rb_rat_agent_of(hot), (const uintptr_t *)arg, event, rat_clock_ticks(hot->recorder.clock));
+}
+
+/* A thread or a fiber is new: nothing is on its stack, which nobody could tell at its first call. */
+static void begin_hook(VALUE data, const rb_trace_arg_t *arg)
+{
+    struct rb_rat_agent *agent = rb_rat_agent_of(RB_RAT_HOT_OF(data));
+    VALUE frames[2];
+    if (!rb_rat_agent_live(agent))
+        return;
+    bool thread = rb_tracearg_event_flag((rb_trace_arg_t *)(uintptr_t)arg) == RUBY_EVENT_THREAD_BEGIN;
+    if (thread || rb_profile_frames(0, 2, frames, NULL) <= 1)
+        rb_rat_context_begin(agent);
+}
+
+#define BEGIN_EVENTS (RUBY_EVENT_THREAD_BEGIN | RUBY_EVENT_FIBER_SWITCH)
+
+static rb_event_hook_func_t record_function(const struct rb_rat_agent *agent)
+{
+    if (!agent->words)
+        return (rb_event_hook_func_t)(void *)rat_hook_public;
+    return (rb_event_hook_func_t)(void *)(agent->hot->recorder.lane.strong ? rat_hook_words_strong : rat_hook_words);
+}
+
+void rb_rat_hook_install(struct rb_rat_agent *agent)
+{
+    VALUE data = RB_RAT_DATA_OF(agent->hot);
+    agent->hot->recorder.audit = AUDIT;
+    rb_event_hook_flag_t flags = RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG;
+    rb_add_event_hook2((rb_event_hook_func_t)(void *)begin_hook, BEGIN_EVENTS, data, flags);
+    rb_add_event_hook2(record_function(agent), agent->events, data, flags);
+    agent->hooked = true;
+}
+
+void rb_rat_hook_remove(struct rb_rat_agent *agent)
+{
+    VALUE data = RB_RAT_DATA_OF(agent->hot);
+    rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)rat_hook_words, data);
+    rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)rat_hook_words_strong, data);
+    rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)rat_hook_public, data);
+    rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)begin_hook, data);
+    agent->hooked = false;
+}

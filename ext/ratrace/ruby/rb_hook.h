@@ -1,0 +1,14 @@
+/* rb_hook.h - the VM's events: where recording begins.
+ *
+ * Threads: install and remove under the GVL, in the agent's Ractor. The hooks run there, too.
+ */
+#ifndef RB_RAT_HOOK_H
+#define RB_RAT_HOOK_H
+
+#include "ruby/rb_agent.h"
+
+/* Hook agent->events, with the fence-free or the seq_cst lane as the recorder says. */
+void rb_rat_hook_install(struct rb_rat_agent *agent);
+void rb_rat_hook_remove(struct rb_rat_agent *agent);
+
+#endif

@@ -1,0 +1,567 @@
+#include "ruby/rb_session.h"
+
+#include <ruby/thread.h>
+#include <ruby/version.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "deliver/recovery.h"
+#include "deliver/session.h"
+#include "ruby/rb_canary.h"
+#include "ruby/rb_context.h"
+#include "ruby/rb_hook.h"
+#include "ruby/rb_name.h"
+#include "ruby/rb_stack.h"
+#include "ruby/rb_status.h"
+
+/* The session of this process. `generation` counts sessions, so that contexts know whose they are; a forked child
+ * counts on from its parent's. Everything here under the GVL of the main Ractor (in a child: of whoever records first).
+ *
+ * Fork. The child finds the hot page wiped, hence comes to rb_rat_session_in_child with its first event, in whatever
+ * fiber forked. It abandons the inherited session (no flush, no unlock, no unmap: the mapping is not there), opens its
+ * own with the parent's id, and goes on; the fiber's open frames become its base. A child that records nothing opens
+ * nothing. If its session cannot be opened, events are counted and `failure` says why. */
+static struct {
+    struct rat_session *session;
+    uint64_t generation;
+    pid_t pid;
+    bool starting, failed_in_child;
+    struct rat_session_options options;
+    char *strings[5]; /* owned copies behind `options` */
+    struct rb_rat_filter filter;
+    rb_event_flag_t events;
+    size_t frame_bytes; /* from the canary; 0 = refused */
+    const char *refused;
+    bool probed;
+    char failure[512];
+    int attached; /* Ractors */
+} now_running;
+
+static VALUE canary; /* Ratrace::Canary */
+
+#define RUNNING (now_running.session != NULL)
+
+static bool is_forked(void)
+{
+    return RUNNING && now_running.pid != getpid();
+}
+
+/* ---------------------------------------------------------------- options */
+
+static VALUE option(VALUE options, const char *name)
+{
+    return rb_hash_aref(options, ID2SYM(rb_intern(name)));
+}
+
+static uint64_t option_number(VALUE options, const char *name, uint64_t otherwise)
+{
+    VALUE value = option(options, name);
+    return NIL_P(value) ? otherwise : NUM2ULL(value);
+}
+
+static char *copy_string(VALUE string)
+{
+    if (NIL_P(string))
+        return NULL;
+    StringValueCStr(string);
+    return strdup(RSTRING_PTR(string));
+}
+
+static void free_globs(char **globs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(globs[i]);
+    free(globs);
+}
+
+static char **copy_globs(VALUE array, size_t *count)
+{
+    *count = NIL_P(array) ? 0 : (size_t)RARRAY_LEN(array);
+    char **globs = calloc(*count + 1, sizeof *globs);
+    for (size_t i = 0; globs != NULL && i < *count; i++)
+        globs[i] = copy_string(RARRAY_AREF(array, (long)i));
+    if (globs == NULL)
+        *count = 0;
+    return globs;
+}
+
+static void free_options(void)
+{
+    for (int i = 0; i < 5; i++) {
+        free(now_running.strings[i]);
+        now_running.strings[i] = NULL;
+    }
+    free_globs(now_running.filter.include, now_running.filter.include_count);
+    free_globs(now_running.filter.exclude, now_running.filter.exclude_count);
+    now_running.filter = (struct rb_rat_filter){0};
+}
+
+/* All checks that may raise come first; the copies are then only made. */
+static void take_options(VALUE options)
+{
+    static const char *const names[] = {"out_dir", "live_dir", "service", "ruby", "recorder"};
+    Check_Type(options, T_HASH);
+    for (int i = 0; i < 5; i++) {
+        VALUE text = option(options, names[i]);
+        if (!NIL_P(text))
+            StringValueCStr(text);
+    }
+    static const char *const globs[] = {"include", "exclude"};
+    for (int i = 0; i < 2; i++) {
+        VALUE array = option(options, globs[i]);
+        if (NIL_P(array))
+            continue;
+        Check_Type(array, T_ARRAY);
+        for (long j = 0; j < RARRAY_LEN(array); j++) {
+            VALUE text = RARRAY_AREF(array, j);
+            StringValueCStr(text);
+        }
+    }
+    uint64_t slot_bytes = option_number(options, "slot_bytes", RAT_SLOT_BYTES_DEFAULT);
+    if (slot_bytes < RAT_SLOT_BYTES_MIN || slot_bytes > RAT_SLOT_BYTES_MAX)
+        rb_raise(rb_eArgError, "slot_bytes out of range");
+    struct rat_session_options taken = {
+        .slot_bytes = (uint32_t)slot_bytes,
+        .period_ns = option_number(options, "period_ns", RAT_PERIOD_NS_DEFAULT),
+        .segment_bytes = option_number(options, "segment_bytes", RAT_SEGMENT_BYTES_DEFAULT),
+        .segment_age_ns = option_number(options, "segment_age_ns", RAT_SEGMENT_AGE_NS_DEFAULT),
+        .clock = (enum rat_clock_kind)option_number(options, "clock", 0),
+        .fence = (enum rat_fence_kind)option_number(options, "fence", 0),
+        .debug = RTEST(option(options, "debug")),
+    };
+    free_options();
+    for (int i = 0; i < 5; i++)
+        now_running.strings[i] = copy_string(option(options, names[i]));
+    taken.out_dir = now_running.strings[0];
+    taken.live_dir = now_running.strings[1];
+    taken.service = now_running.strings[2] != NULL ? now_running.strings[2] : "";
+    taken.ruby = now_running.strings[3] != NULL ? now_running.strings[3] : "";
+    taken.recorder = now_running.strings[4] != NULL ? now_running.strings[4] : "";
+    now_running.options = taken;
+    now_running.filter.include = copy_globs(option(options, "include"), &now_running.filter.include_count);
+    now_running.filter.exclude = copy_globs(option(options, "exclude"), &now_running.filter.exclude_count);
+    now_running.events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
+    if (RTEST(option(options, "c_calls")))
+        now_running.events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
+}
+
+/* ---------------------------------------------------------------- opening and closing an agent */
+
+static enum rat_status agent_open(struct rb_rat_agent *agent)
+{
+    struct rb_rat_hot *hot = agent->hot;
+    struct rat_recorder *recorder = &hot->recorder;
+    uint32_t number;
+    enum rat_status status = rat_session_open_lane(now_running.session, agent->lane, &recorder->lane, &number);
+    if (status != RAT_OK)
+        return status;
+    struct rat_dict *dict = rat_session_dict(now_running.session);
+    agent->generation = now_running.generation;
+    agent->events = now_running.events;
+    agent->words = now_running.frame_bytes != 0;
+    hot->frame_bytes = now_running.frame_bytes;
+    rb_rat_names_begin(agent->names, dict, &now_running.filter);
+    rb_rat_agent_forget(agent);
+    recorder->verify = rb_rat_stack_verify;
+    recorder->owner = agent;
+    recorder->audit = 4096;
+    rat_recorder_init(recorder, number, dict, rat_session_clock(now_running.session));
+    return RAT_OK;
+}
+
+/* The agent records no more; its ids are void. */
+static void agent_close(struct rb_rat_agent *agent)
+{
+    rat_recorder_reset(&agent->hot->recorder);
+    rb_rat_names_end(agent->names);
+    rb_rat_agent_forget(agent);
+}
+
+struct opening {
+    enum rat_status status;
+    char why[512];
+};
+
+static void *open_nogvl(void *data)
+{
+    struct opening *opening = data;
+    opening->status = rat_session_open(&now_running.options, &now_running.session, opening->why, sizeof opening->why);
+    return NULL;
+}
+
+bool rb_rat_session_in_child(struct rb_rat_agent *agent)
+{
+    if (!is_forked() || now_running.failed_in_child)
+        return false;
+    struct rat_session *inherited = now_running.session;
+    rat_session_id(inherited, &now_running.options.parent_hi, &now_running.options.parent_lo);
+    now_running.options.parent_pid = (uint32_t)now_running.pid;
+    rat_session_abandon(inherited);
+    now_running.session = NULL;
+    now_running.pid = getpid();
+    now_running.generation++;
+    struct opening opening = {.status = RAT_OK};
+    open_nogvl(&opening); /* with the GVL: nobody else is in this process */
+    enum rat_status status = opening.status;
+    if (status == RAT_OK)
+        status = agent_open(agent);
+    if (status != RAT_OK) {
+        snprintf(now_running.failure, sizeof now_running.failure, "%s",
+                 *opening.why ? opening.why : rat_status_text(status));
+        now_running.failed_in_child = true;
+        return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- start */
+
+static void probe_words(void)
+{
+    if (now_running.probed)
+        return;
+    now_running.probed = true;
+    const char *forced = getenv("RATRACE_FRAME_WORDS");
+    if (forced != NULL && strcmp(forced, "0") == 0)
+        now_running.refused = "RATRACE_FRAME_WORDS=0";
+    else
+        now_running.frame_bytes = rb_rat_canary_run(canary, &now_running.refused);
+}
+
+static VALUE native_start(VALUE self, VALUE options)
+{
+    (void)self;
+    struct rb_rat_agent *agent = rb_rat_main_agent;
+    if (rb_rat_agent_current() != agent)
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: only the main Ractor can");
+    if (is_forked() && !rb_rat_agent_live(agent)) { /* a child that has recorded nothing: the parent's is not ours */
+        rat_session_abandon(now_running.session);
+        now_running.session = NULL;
+        if (agent->hooked)
+            rb_rat_hook_remove(agent);
+    }
+    if (RUNNING || now_running.starting)
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: it is running; call Ratrace.stop first");
+    take_options(options);
+    probe_words();
+    now_running.options.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
+    now_running.starting = true;
+    struct opening opening = {.status = RAT_OK};
+    rb_nogvl(open_nogvl, &opening, NULL, NULL, 0);
+    now_running.starting = false;
+    if (opening.status != RAT_OK) {
+        now_running.session = NULL;
+        rb_rat_status_raise(opening.status, "start recording", opening.why);
+    }
+    now_running.pid = getpid();
+    now_running.failed_in_child = false;
+    now_running.failure[0] = '\0';
+    now_running.generation++;
+    enum rat_status status = agent_open(agent);
+    if (status != RAT_OK) {
+        (void)rat_session_stop(now_running.session, NULL, 0);
+        now_running.session = NULL;
+        rb_rat_status_raise(status, "start recording", NULL);
+    }
+    rb_rat_hook_install(agent);
+    return Qtrue;
+}
+
+/* ---------------------------------------------------------------- stop and flush */
+
+struct stopping {
+    struct rat_session *session;
+    enum rat_status status;
+    char path[4096];
+};
+
+static void *stop_nogvl(void *data)
+{
+    struct stopping *stopping = data;
+    stopping->status = rat_session_stop(stopping->session, stopping->path, sizeof stopping->path);
+    return NULL;
+}
+
+static void *flush_nogvl(void *data)
+{
+    struct stopping *stopping = data;
+    stopping->status = rat_session_flush(stopping->session);
+    return NULL;
+}
+
+/* Stop. Returns the path of the last segment, or nil when nothing ran. */
+static VALUE native_stop(VALUE self)
+{
+    (void)self;
+    struct rb_rat_agent *agent = rb_rat_agent_current();
+    if (!RUNNING)
+        return Qnil;
+    if (agent != rb_rat_main_agent && !is_forked())
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot stop recording: only the main Ractor can");
+    if (agent->hooked)
+        rb_rat_hook_remove(agent);
+    if (is_forked()) { /* nothing was recorded here */
+        rat_session_abandon(now_running.session);
+        now_running.session = NULL;
+        return Qnil;
+    }
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    struct stopping stopping = {.session = now_running.session};
+    uint64_t now = rat_clock_ticks(recorder->clock);
+    rat_recorder_bury(recorder, now);
+    rat_recorder_end_all(recorder, RAT_END_STOP, now);
+    agent_close(agent);
+    now_running.session = NULL;
+    rb_nogvl(stop_nogvl, &stopping, NULL, NULL, 0);
+    if (stopping.status != RAT_OK)
+        rb_rat_status_raise(stopping.status, "write the end of the recording",
+                            stopping.path[0] != '\0' ? stopping.path : NULL);
+    return rb_str_new_cstr(stopping.path);
+}
+
+static VALUE native_flush(VALUE self)
+{
+    (void)self;
+    if (!RUNNING || is_forked())
+        return Qfalse;
+    struct stopping stopping = {.session = now_running.session};
+    rb_nogvl(flush_nogvl, &stopping, NULL, NULL, 0);
+    if (stopping.status != RAT_OK)
+        rb_rat_status_raise(stopping.status, "flush the recording", NULL);
+    return Qtrue;
+}
+
+static VALUE native_recording_p(VALUE self)
+{
+    (void)self;
+    return RUNNING && (!is_forked() || !now_running.failed_in_child) ? Qtrue : Qfalse;
+}
+
+/* ---------------------------------------------------------------- Ractors */
+
+/* Record the calling Ractor, too: a lane of its own. True, or false when nothing is being recorded. */
+static VALUE native_attach(VALUE self)
+{
+    (void)self;
+    if (!RUNNING || is_forked())
+        return Qfalse;
+    if (rb_rat_agent_current() != NULL)
+        return Qtrue; /* the main Ractor, or attached before */
+    struct rb_rat_agent *agent = rb_rat_agent_take();
+    if (agent == NULL)
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot attach this Ractor: %u lanes are in use", RAT_LANES);
+    enum rat_status status = agent_open(agent);
+    if (status != RAT_OK) {
+        rb_rat_agent_give_back(agent);
+        rb_rat_status_raise(status, "attach this Ractor", NULL);
+    }
+    rb_rat_agent_set_current(agent);
+    rb_rat_hook_install(agent);
+    return Qtrue;
+}
+
+/* The calling Ractor is recorded no longer. Frames open end here. */
+static VALUE native_detach(VALUE self)
+{
+    (void)self;
+    struct rb_rat_agent *agent = rb_rat_agent_current();
+    if (agent == NULL || agent == rb_rat_main_agent)
+        return Qfalse;
+    rb_rat_hook_remove(agent);
+    if (rb_rat_agent_live(agent) && RUNNING) {
+        uint64_t now = rat_clock_ticks(agent->hot->recorder.clock);
+        rat_recorder_end_all(&agent->hot->recorder, RAT_END_STOP, now);
+    }
+    agent_close(agent);
+    rb_rat_agent_set_current(NULL);
+    rb_rat_agent_give_back(agent);
+    return Qtrue;
+}
+
+/* ---------------------------------------------------------------- looking */
+
+static void put(VALUE hash, const char *name, VALUE value)
+{
+    rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
+}
+
+static VALUE drops_hash(const uint64_t *drop)
+{
+    static const char *const names[RAT_DROP_CAUSES] = {
+        [RAT_DROP_SLOT_FULL] = "slot_full",         [RAT_DROP_CONTENDED] = "contended",
+        [RAT_DROP_OUT_OF_MEMORY] = "out_of_memory", [RAT_DROP_LANE_DISABLED] = "lane_disabled",
+        [RAT_DROP_NO_LANE] = "no_lane",
+    };
+    VALUE hash = rb_hash_new();
+    for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
+        if (names[cause] != NULL)
+            put(hash, names[cause], ULL2NUM(drop[cause]));
+    return hash;
+}
+
+static VALUE native_stats(VALUE self)
+{
+    (void)self;
+    const struct rb_rat_agent *agent = rb_rat_main_agent;
+    const struct rat_recorder *recorder = &agent->hot->recorder;
+    VALUE hash = rb_hash_new();
+    bool live = RUNNING && !is_forked();
+    put(hash, "recording", live ? Qtrue : Qfalse);
+    put(hash, "frame_path", now_running.probed ? rb_str_new_cstr(now_running.frame_bytes && agent->words ? "words" : "public") : Qnil);
+    put(hash, "frame_path_refused", now_running.refused != NULL ? rb_str_new_cstr(now_running.refused) : Qnil);
+    put(hash, "audits", ULL2NUM(agent->audits));
+    put(hash, "audit_failures", ULL2NUM(agent->audit_failures));
+    put(hash, "failure", now_running.failure[0] != '\0' ? rb_str_new_cstr(now_running.failure) : Qnil);
+    put(hash, "no_context", ULL2NUM(agent->no_context));
+    if (!live)
+        return hash;
+    struct rat_session_stats stats;
+    rat_session_stats(now_running.session, &stats);
+    uint64_t dropped = 0;
+    for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
+        dropped += stats.drop[cause];
+    put(hash, "events", ULL2NUM(stats.stored));
+    put(hash, "dropped", ULL2NUM(dropped));
+    put(hash, "drops", drops_hash(stats.drop));
+    put(hash, "written_events", ULL2NUM(stats.written_events));
+    put(hash, "lost_events", ULL2NUM(stats.lost_events));
+    put(hash, "unwound", ULL2NUM(recorder->unwound));
+    put(hash, "unmatched", ULL2NUM(recorder->unmatched));
+    put(hash, "repaired", ULL2NUM(recorder->repaired));
+    put(hash, "switches", ULL2NUM(recorder->switches));
+    put(hash, "chunks", ULL2NUM(stats.chunks));
+    put(hash, "bytes", ULL2NUM(stats.bytes));
+    put(hash, "raw_bytes", ULL2NUM(stats.raw_bytes));
+    put(hash, "segments", ULL2NUM(stats.segments));
+    put(hash, "flips", ULL2NUM(stats.flips));
+    put(hash, "giveups", ULL2NUM(stats.giveups));
+    put(hash, "failed_writes", ULL2NUM(stats.failed_writes));
+    put(hash, "last_failure", stats.last_failure != RAT_OK ? rb_str_new_cstr(rat_status_text(stats.last_failure)) : Qnil);
+    put(hash, "encode_ns", ULL2NUM(stats.encode_ns));
+    put(hash, "write_ns", ULL2NUM(stats.write_ns));
+    put(hash, "frames", ULL2NUM(stats.frames));
+    put(hash, "names", ULL2NUM(stats.names));
+    put(hash, "contexts", ULL2NUM(stats.contexts));
+    put(hash, "folded", ULL2NUM(stats.folded));
+    put(hash, "recovered_segments", ULL2NUM(stats.recovered_segments));
+    put(hash, "recovered_events", ULL2NUM(stats.recovered_events));
+    put(hash, "lanes", UINT2NUM(stats.lanes));
+    put(hash, "disabled_lanes", UINT2NUM(stats.disabled_lanes));
+    put(hash, "clock", rb_str_new_cstr(rat_clock_name(stats.clock)));
+    put(hash, "fence", rb_str_new_cstr(rat_fence_name(stats.fence)));
+    put(hash, "live_file", stats.live_file_mapped ? Qtrue : Qfalse);
+    put(hash, "part", rb_str_new_cstr(stats.part));
+    return hash;
+}
+
+/* The current context's shadow, bottom first: [[owner, method, kind], …]; nil when nothing is recorded. For tests. */
+static VALUE native_shadow(VALUE self)
+{
+    (void)self;
+    struct rb_rat_agent *agent = rb_rat_agent_current();
+    if (!RUNNING || is_forked() || agent == NULL || agent->hot->recorder.context == NULL)
+        return Qnil;
+    const struct rat_recorder *recorder = &agent->hot->recorder;
+    static const char *const kinds[] = {
+        [RAT_FRAME_INSTANCE] = "method", [RAT_FRAME_C_INSTANCE] = "c", [RAT_FRAME_BASE] = "base"};
+    VALUE list = rb_ary_new();
+    uint32_t depth = rat_recorder_depth(recorder);
+    for (uint32_t i = 1; i <= depth; i++) {
+        struct rat_entry entry = recorder->context->entries[i];
+        const struct rat_frame_entry *frame = rat_dict_frame_entry(recorder->dict, entry.id);
+        if (frame == NULL)
+            continue;
+        size_t owner_length = 0, method_length = 0;
+        const char *owner = rat_dict_name_text(recorder->dict, frame->owner, &owner_length);
+        const char *method = rat_dict_name_text(recorder->dict, frame->method, &method_length);
+        rb_ary_push(list, rb_ary_new_from_args(3, rb_utf8_str_new(owner, (long)owner_length),
+                                               rb_utf8_str_new(method, (long)method_length),
+                                               rb_str_new_cstr(kinds[entry.kind])));
+    }
+    return list;
+}
+
+/* ---------------------------------------------------------------- recovery */
+
+struct recovering {
+    char *out_dir, *live_dir;
+    enum rat_status status;
+    struct rat_recovery result;
+    char *lines[256];
+    int line_count;
+};
+
+static void keep_line(void *user, const char *line)
+{
+    struct recovering *recovering = user;
+    if (recovering->line_count < 256)
+        recovering->lines[recovering->line_count++] = strdup(line);
+}
+
+static void *recover_nogvl(void *data)
+{
+    struct recovering *recovering = data;
+    recovering->status =
+        rat_recover(recovering->out_dir, recovering->live_dir, keep_line, recovering, &recovering->result);
+    return NULL;
+}
+
+static VALUE native_recover(int argc, VALUE *argv, VALUE self)
+{
+    (void)self;
+    VALUE out_dir, live_dir;
+    rb_scan_args(argc, argv, "11", &out_dir, &live_dir);
+    StringValueCStr(out_dir);
+    if (!NIL_P(live_dir))
+        StringValueCStr(live_dir);
+    struct recovering recovering = {.out_dir = copy_string(out_dir), .live_dir = copy_string(live_dir)};
+    rb_nogvl(recover_nogvl, &recovering, NULL, NULL, 0);
+    free(recovering.out_dir);
+    free(recovering.live_dir);
+    VALUE lines = rb_ary_new();
+    for (int i = 0; i < recovering.line_count; i++) {
+        if (recovering.lines[i] != NULL)
+            rb_ary_push(lines, rb_utf8_str_new_cstr(recovering.lines[i]));
+        free(recovering.lines[i]);
+    }
+    if (recovering.status == RAT_NOT_FOUND)
+        rb_rat_status_raise(recovering.status, "recover", "no such directory");
+    VALUE hash = rb_hash_new();
+    put(hash, "status", rb_str_new_cstr(rat_status_text(recovering.status)));
+    put(hash, "ok", recovering.status == RAT_OK ? Qtrue : Qfalse);
+    put(hash, "segments", UINT2NUM(recovering.result.segments));
+    put(hash, "alive", UINT2NUM(recovering.result.alive));
+    put(hash, "failed", UINT2NUM(recovering.result.failed));
+    put(hash, "chunks", ULL2NUM(recovering.result.chunks));
+    put(hash, "events", ULL2NUM(recovering.result.events));
+    put(hash, "in_flight", ULL2NUM(recovering.result.in_flight));
+    put(hash, "cut_bytes", ULL2NUM(recovering.result.cut_bytes));
+    put(hash, "power_lost", ULL2NUM(recovering.result.power_lost));
+    put(hash, "lines", lines);
+    return hash;
+}
+
+/* Ratrace::Canary, once it is loaded. */
+static VALUE native_set_canary(VALUE self, VALUE module)
+{
+    (void)self;
+    canary = module;
+    return module;
+}
+
+void rb_rat_session_init(VALUE native)
+{
+    canary = Qnil;
+    rb_gc_register_address(&canary);
+    rb_define_module_function(native, "start", native_start, 1);
+    rb_define_module_function(native, "stop", native_stop, 0);
+    rb_define_module_function(native, "flush", native_flush, 0);
+    rb_define_module_function(native, "recording?", native_recording_p, 0);
+    rb_define_module_function(native, "attach", native_attach, 0);
+    rb_define_module_function(native, "detach", native_detach, 0);
+    rb_define_module_function(native, "stats", native_stats, 0);
+    rb_define_module_function(native, "shadow", native_shadow, 0);
+    rb_define_module_function(native, "recover", native_recover, -1);
+    rb_define_module_function(native, "canary=", native_set_canary, 1);
+}

@@ -1,0 +1,121 @@
+#include "ruby/rb_stack.h"
+
+#include <string.h>
+
+#include "ruby/rb_name.h"
+
+#define FRAMES_FIRST 1024
+#define FRAMES_MAX (1 << 22)
+
+int rb_rat_stack_count(struct rb_rat_agent *agent)
+{
+    for (;;) {
+        int count = agent->frames_capacity > 0 ? rb_profile_frames(0, agent->frames_capacity, agent->frames, NULL) : 0;
+        if (agent->frames_capacity > 0 && count < agent->frames_capacity)
+            return count;
+        int capacity = agent->frames_capacity > 0 ? agent->frames_capacity * 2 : FRAMES_FIRST;
+        VALUE *frames = capacity <= FRAMES_MAX ? realloc(agent->frames, (size_t)capacity * sizeof *frames) : NULL;
+        if (frames == NULL)
+            return -1;
+        agent->frames = frames;
+        agent->frames_capacity = capacity;
+    }
+}
+
+bool rb_rat_stack_at_least(int depth)
+{
+    VALUE frame;
+    return depth <= 0 || rb_profile_frames(depth - 1, 1, &frame, NULL) == 1;
+}
+
+void rb_rat_stack_take_base(struct rb_rat_agent *agent, int skip, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    rat_recorder_begin_base(recorder);
+    int count = rb_rat_stack_count(agent);
+    if (count <= skip)
+        return;
+    /* Naming allocates, and a GC may move what only native memory refers to: hold the frames in an array. */
+    VALUE held = rb_obj_hide(rb_ary_new_capa(count)); /* hidden from ObjectSpace */
+    for (int i = skip; i < count; i++)
+        rb_ary_push(held, agent->frames[i]);
+    long base = RARRAY_LEN(held);
+    uint32_t *ids = malloc((size_t)base * sizeof *ids);
+    if (ids == NULL)
+        return;
+    for (long i = 0; i < base; i++)
+        ids[i] = rb_rat_name_base(agent->names, RARRAY_AREF(held, base - 1 - i));
+    for (long i = 0; i < base; i++)
+        if (!rat_recorder_push_base(recorder, ids[i])) {
+            rat_lane_drop(&recorder->lane, RAT_DROP_OUT_OF_MEMORY, now);
+            break;
+        }
+    free(ids);
+    RB_GC_GUARD(held);
+}
+
+void rb_rat_stack_trim_base(struct rb_rat_agent *agent, int present, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    int base = (int)recorder->context->base;
+    if (present < 0)
+        present = 0;
+    if (base > present)
+        rat_recorder_unwind(recorder, (uint32_t)(base - present), now);
+}
+
+/* ---------------------------------------------------------------- verify */
+
+static bool same_name(struct rat_dict *dict, rat_name_id id, VALUE string)
+{
+    size_t length;
+    const char *text = rat_dict_name_text(dict, id, &length);
+    return text != NULL && RB_TYPE_P(string, T_STRING) && (size_t)RSTRING_LEN(string) == length &&
+        memcmp(text, RSTRING_PTR(string), length) == 0;
+}
+
+/* A Ruby method is where it is defined; a C function is what it is called. */
+static bool same_frame(struct rat_dict *dict, const struct rat_entry *entry, VALUE frame)
+{
+    const struct rat_frame_entry *known = rat_dict_frame_entry(dict, entry->id);
+    if (known == NULL || entry->id == RAT_FRAME_FULL)
+        return true; /* hidden or folded: nothing to compare with */
+    if (entry->kind == RAT_FRAME_C_INSTANCE)
+        return same_name(dict, known->method, rb_profile_frame_method_name(frame));
+    VALUE line = rb_profile_frame_first_lineno(frame);
+    return FIXNUM_P(line) && (uint32_t)FIX2INT(line) == known->line &&
+        same_name(dict, known->file, rb_profile_frame_path(frame));
+}
+
+uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
+{
+    struct rb_rat_agent *agent = owner;
+    uint32_t above = rat_recorder_above_base(recorder);
+    if (above == 0)
+        return 0;
+    int count = rb_rat_stack_count(agent);
+    if (count < 0)
+        return 0;
+    struct rat_entry *keep = recorder->top - above + 1, *end = recorder->top;
+    /* a C function on top: not pushed yet at its call, popped already at its return */
+    if (end->kind == RAT_FRAME_C_INSTANCE)
+        end--;
+    int real = count - 1 - (int)recorder->context->base;
+    uint32_t removed = 0;
+    for (struct rat_entry *at = keep; at <= recorder->top; at++) {
+        int found = -1;
+        if (at <= end) {
+            for (int i = real; i >= 0 && found < 0; i--)
+                if (same_frame(recorder->dict, at, agent->frames[i]))
+                    found = i;
+            if (found < 0) {
+                removed++;
+                continue;
+            }
+            real = found - 1;
+        }
+        *keep++ = *at;
+    }
+    recorder->top = keep - 1;
+    return removed;
+}

@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require_relative "ratrace/version"
+require_relative "ratrace/errors"
+require_relative "ratrace/options"
+require_relative "ratrace/ratrace"
+require_relative "ratrace/canary"
+
+# ratrace records every method call of a Ruby program, at a cost the program hardly notices, into files that can prove
+# what they lost.
+#
+#   Ratrace.record(out_dir: "trace") { work }
+#
+# Threads: all of this is called in the main Ractor, except {attach} and {detach}. One recording a process. A forked
+# child goes on recording into its own files, from its first call.
+module Ratrace
+  Native.canary = Canary
+
+  class << self
+    # Start recording every thread and fiber of the main Ractor.
+    #
+    # @param out_dir [String] directory of the segment files, created if missing; default RATRACE_OUT_DIR, else
+    #   "ratrace.out"
+    # @param period [Numeric] seconds between two flushes, 0.01..3600; default 1
+    # @param slot_size [Integer] bytes of each of the two slots, 16384..33554432, a multiple of 4096; default 8 MiB
+    # @param c_calls [Boolean] record methods written in C, too; default false
+    # @param include [String, Array<String>] record only methods whose file matches one of these globs
+    # @param exclude [String, Array<String>] do not record methods whose file matches one of these globs
+    # @return [true]
+    # @raise [ConfigurationError] for an unknown option or a value that is not allowed
+    # @raise [Error] when a recording is running already, or the directory cannot be written
+    def start(**options)
+      checked = Options.new(**options)
+      return false if ENV["RATRACE_DISABLED"] == "1"
+
+      Native.start(checked.to_native)
+      stop_at_exit
+      true
+    end
+
+    # Stop recording: write what is left, close the segment. Frames still open end here.
+    #
+    # @return [String, nil] path of the last segment; nil when nothing was being recorded
+    # @raise [Error] when the end could not be written; what is left can be had with `ratrace recover`
+    def stop
+      Native.stop
+    end
+
+    # Write all that was recorded before this call to disk.
+    #
+    # @return [Boolean] false when nothing is being recorded
+    # @raise [Error] when the disk refuses
+    def flush
+      Native.flush
+    end
+
+    # Record while the block runs. Whatever ends the block, recording is stopped as it was before.
+    #
+    # @return what the block returns
+    # @raise as {start}
+    def record(**options)
+      started = start(**options)
+      begin
+        yield
+      ensure
+        stop if started
+      end
+    end
+
+    # @return [Boolean] is this process being recorded?
+    def recording?
+      Native.recording?
+    end
+
+    # Counters of the running recording: events, drops by cause, bytes, flush times, why anything is off.
+    #
+    # @return [Hash{Symbol => Object}]
+    def stats
+      Native.stats
+    end
+
+    private
+
+    # Once a process, because at_exit handlers are inherited by forked children.
+    def stop_at_exit
+      return if @stops_at_exit
+
+      @stops_at_exit = true
+      at_exit { stop_quietly }
+    end
+
+    # The host's exit must not change because the disk is full; what is left stays for `ratrace recover`.
+    def stop_quietly
+      stop
+    rescue Error => e
+      warn "ratrace: #{e.message}" if ENV["RATRACE_DEBUG"] == "1"
+    end
+  end
+
+  # Record the calling Ractor, too. Call it inside the Ractor's block; touches no state of another Ractor.
+  #
+  # @return [Boolean] false when nothing is being recorded
+  def self.attach
+    Native.attach
+  end
+
+  # Record the calling Ractor no longer. Call it before the Ractor's block ends.
+  #
+  # @return [Boolean]
+  def self.detach
+    Native.detach
+  end
+end
