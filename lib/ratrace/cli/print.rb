@@ -1,0 +1,110 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "text"
+
+module Ratrace
+  class CLI
+    # `ratrace print`: every event in order.
+    class Print < Command
+      BATCH = 1024 # lines written at once
+      INDENT = "  "
+
+      private
+
+      def define(options)
+        options.banner = "Usage: ratrace print [OPTIONS] FILE|DIR...\n\nShows every event in order: seconds since the " \
+                         "process's first event, lane/context, what happened.\n\n"
+        options.on("--json", "One JSON object a line, times in ns of CLOCK_MONOTONIC") { @options[:json] = true }
+        define_memory(options)
+      end
+
+      def execute(operands)
+        events = recording(operands).each_event
+        @options[:json] ? print_json(events) : print_text(events)
+        SUCCESS
+      end
+
+      def print_json(events)
+        require "json"
+        write(events) { |event| JSON.generate(clean(event)) }
+      end
+
+      # JSON is UTF-8, names need not be.
+      def clean(value)
+        case value
+        when Hash then value.transform_values { |inner| clean(inner) }
+        when Array then value.map { |inner| clean(inner) }
+        when String then value.encoding == Encoding::UTF_8 ? value : Text.clean(value)
+        else value
+        end
+      end
+
+      def print_text(events)
+        @starts = {}
+        @stacks = Hash.new { |stacks, context| stacks[context] = [] }
+        write(events) { |event| line(event) }
+      end
+
+      def write(events)
+        lines = []
+        events.each do |event|
+          lines << yield(event)
+          next if lines.size < BATCH
+
+          flush(lines)
+        end
+        flush(lines)
+      end
+
+      def flush(lines)
+        @out.write(lines.join("\n"), "\n") unless lines.empty?
+        lines.clear
+      end
+
+      def line(event)
+        session, lane, context = event.values_at("session", "lane", "context")
+        start = @starts[session]
+        head = start ? "" : "process #{event["process"]}, session #{session}\n"
+        start ||= @starts[session] = event["t"]
+        stack = @stacks[[session, lane, context]]
+        seconds, nanoseconds = (event["t"] - start).divmod(1_000_000_000)
+        format("%s%4d.%09d  %d/%d  %s", head, seconds, nanoseconds, lane, context, text(event, stack))
+      end
+
+      # What happened, indented by what is open; keeps the stack.
+      def text(event, stack)
+        case event["type"]
+        when "call", "c_call" then enter(event, stack)
+        when "return", "c_return" then leave("<", stack.pop, stack)
+        when "unwind" then leave("unwind #{event["count"]}", stack.pop(event["count"]).first, stack)
+        when "snapshot" then snapshot(event, stack)
+        when "end" then stack.clear && "end of context #{event["context"]}: #{event["reason"]}"
+        when "note" then "note: #{event["note"]} #{event["value"]}"
+        when "switch" then "switch"
+        else "#{INDENT * stack.size}#{event["type"]}"
+        end
+      end
+
+      def enter(event, stack)
+        name = name_of(event)
+        stack << name
+        "#{INDENT * (stack.size - 1)}> #{name}#{"  #{Text.clean(event["file"])}:#{event["line"]}" if event["file"]}"
+      end
+
+      def leave(sign, name, stack)
+        "#{INDENT * stack.size}#{sign} #{name || "(unknown)"}"
+      end
+
+      def snapshot(event, stack)
+        stack.replace(event["frames"].map { |frame| name_of(frame) })
+        ["snapshot (#{event["reason"]}): #{Text.number(stack.size, "frame")}", *stack].join("\n    ")
+      end
+
+      def name_of(frame)
+        Text.method(owner: frame["owner"], method: frame["method"], called: frame["called"],
+                    kind: frame["kind"].to_sym)
+      end
+    end
+  end
+end
