@@ -9,7 +9,7 @@ module Oracle
   class ProgramRun
     TIMEOUT = 60
     # Small stacks, so that an overflow is soon reached and the oracle, which looks at all frames, is soon done.
-    SMALL_STACK = { "RUBY_THREAD_VM_STACK_SIZE" => (256 * 1024).to_s }.freeze
+    SMALL_STACK = { "RUBY_THREAD_VM_STACK_SIZE" => (128 * 1024).to_s }.freeze
 
     attr_reader :out, :err, :status
 
