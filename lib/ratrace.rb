@@ -33,9 +33,8 @@ module Ratrace
       checked = Options.new(**options)
       return false if ENV["RATRACE_DISABLED"] == "1"
 
-      Native.start(checked.to_native)
       stop_at_exit
-      true
+      Native.start(checked.to_native)
     end
 
     # Stop recording: write what is left, close the segment. Frames still open end here.

@@ -50,7 +50,7 @@ module Ratrace
         include: absolute(include), exclude: absolute(exclude), live_dir: ENV["RATRACE_LIVE_DIR"],
         service: service, ruby: "#{RUBY_VERSION} #{RUBY_PLATFORM}", recorder: "ratrace #{VERSION}",
         clock: ENV["RATRACE_CLOCK"] == "monotonic" ? 1 : nil, fence: ENV["RATRACE_FENCE"] == "seq_cst" ? 2 : nil,
-        debug: ENV["RATRACE_DEBUG"] == "1"
+        own: __dir__, debug: ENV["RATRACE_DEBUG"] == "1"
       }
     end
 

@@ -14,7 +14,9 @@
 static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
 {
     struct rat_context *context = recorder->context;
-    if (recorder->verify != NULL && reason == RAT_SNAPSHOT_SLOT && recorder->verify(recorder, recorder->owner) > 0)
+    if (context->epoch == 0)
+        reason = RAT_SNAPSHOT_START; /* nothing was told of this context before */
+    else if (recorder->verify != NULL && reason == RAT_SNAPSHOT_SLOT && recorder->verify(recorder, recorder->owner) > 0)
         reason = RAT_SNAPSHOT_REPAIR;
     size_t depth = (size_t)(recorder->top - context->entries);
     size_t need = 2 + (depth + 1) / 2;

@@ -185,10 +185,22 @@ static bool any_matches(char *const *globs, size_t count, const char *path)
     return false;
 }
 
+static bool is_own(const struct rb_rat_filter *filter, const char *path, size_t length)
+{
+    size_t own = filter->own != NULL ? strlen(filter->own) : 0;
+    if (own == 0 || length <= own || memcmp(path, filter->own, own) != 0)
+        return false;
+    return path[own] == '/' || (length == own + 3 && memcmp(path + own, ".rb", 3) == 0);
+}
+
 static bool is_hidden(const struct rb_rat_names *names, VALUE path)
 {
     const struct rb_rat_filter *filter = names->filter;
-    if (filter == NULL || filter->include_count + filter->exclude_count == 0 || !RB_TYPE_P(path, T_STRING))
+    if (filter == NULL || !RB_TYPE_P(path, T_STRING))
+        return false;
+    if (is_own(filter, RSTRING_PTR(path), (size_t)RSTRING_LEN(path)))
+        return true;
+    if (filter->include_count + filter->exclude_count == 0)
         return false;
     char text[4096];
     size_t length = (size_t)RSTRING_LEN(path);

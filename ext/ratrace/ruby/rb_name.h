@@ -21,8 +21,9 @@
 #include "ruby/rb_agent.h"
 
 /* Globs over file names: a method whose file matches no include (if there are any), or matches an exclude, is kept on
- * the shadow only. C methods have no file and always pass. Copies the strings. */
+ * the shadow only. C methods have no file and always pass. */
 struct rb_rat_filter {
+    char *own; /* where ratrace's own Ruby files lie ("…/lib/ratrace"): never told; may be NULL */
     char **include, **exclude;
     size_t include_count, exclude_count;
 };

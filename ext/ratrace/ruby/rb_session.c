@@ -22,13 +22,15 @@
  * fiber forked. It abandons the inherited session (no flush, no unlock, no unmap: the mapping is not there), opens its
  * own with the parent's id, and goes on; the fiber's open frames become its base. A child that records nothing opens
  * nothing. If its session cannot be opened, events are counted and `failure` says why. */
+#define STRINGS 6
+
 static struct {
     struct rat_session *session;
     uint64_t generation;
     pid_t pid;
     bool starting, failed_in_child;
     struct rat_session_options options;
-    char *strings[5]; /* owned copies behind `options` */
+    char *strings[STRINGS]; /* owned copies behind `options` and `filter.own` */
     struct rb_rat_filter filter;
     rb_event_flag_t events;
     size_t frame_bytes; /* from the canary; 0 = refused */
@@ -88,7 +90,7 @@ static char **copy_globs(VALUE array, size_t *count)
 
 static void free_options(void)
 {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < STRINGS; i++) {
         free(now_running.strings[i]);
         now_running.strings[i] = NULL;
     }
@@ -100,9 +102,9 @@ static void free_options(void)
 /* All checks that may raise come first; the copies are then only made. */
 static void take_options(VALUE options)
 {
-    static const char *const names[] = {"out_dir", "live_dir", "service", "ruby", "recorder"};
+    static const char *const names[STRINGS] = {"out_dir", "live_dir", "service", "ruby", "recorder", "own"};
     Check_Type(options, T_HASH);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < STRINGS; i++) {
         VALUE text = option(options, names[i]);
         if (!NIL_P(text))
             StringValueCStr(text);
@@ -131,7 +133,7 @@ static void take_options(VALUE options)
         .debug = RTEST(option(options, "debug")),
     };
     free_options();
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < STRINGS; i++)
         now_running.strings[i] = copy_string(option(options, names[i]));
     taken.out_dir = now_running.strings[0];
     taken.live_dir = now_running.strings[1];
@@ -139,6 +141,7 @@ static void take_options(VALUE options)
     taken.ruby = now_running.strings[3] != NULL ? now_running.strings[3] : "";
     taken.recorder = now_running.strings[4] != NULL ? now_running.strings[4] : "";
     now_running.options = taken;
+    now_running.filter.own = now_running.strings[5];
     now_running.filter.include = copy_globs(option(options, "include"), &now_running.filter.include_count);
     now_running.filter.exclude = copy_globs(option(options, "exclude"), &now_running.filter.exclude_count);
     now_running.events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
