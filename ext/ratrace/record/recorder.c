@@ -203,8 +203,8 @@ bool rat_recorder_switch(struct rat_recorder *recorder, struct rat_context *cont
     if (same)
         return true;
     recorder->switches++;
-    /* A context that owes a snapshot tells it before its next event, and that says whose it is. */
-    if (context->epoch == recorder->epoch)
+    /* A context that owes a snapshot tells it before its next event, when its base is taken; that says whose it is. */
+    if (context->epoch != 0 && context->epoch == recorder->epoch)
         tell_plain(recorder, RAT_EVENT_SWITCH, context->id, now);
     return true;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "record/event.h"
+#include "record/recorder.h"
 #include "ruby/rb_class.h"
 
 #define KEYS_FIRST 1024u
@@ -275,6 +276,10 @@ int32_t rb_rat_name_c(struct rb_rat_names *names, VALUE owner, ID method, ID cal
 
 uint32_t rb_rat_name_base(struct rb_rat_names *names, VALUE profile_frame)
 {
+    VALUE path = rb_profile_frame_path(profile_frame);
+    if (RB_TYPE_P(path, T_STRING) && names->filter != NULL &&
+        is_own(names->filter, RSTRING_PTR(path), (size_t)RSTRING_LEN(path)))
+        return RAT_FRAME_HIDDEN;
     VALUE owner = rb_profile_frame_classpath(profile_frame);
     VALUE method = rb_profile_frame_method_name(profile_frame);
     VALUE line = rb_profile_frame_first_lineno(profile_frame);
@@ -287,7 +292,7 @@ uint32_t rb_rat_name_base(struct rb_rat_names *names, VALUE profile_frame)
     struct rat_frame_entry frame = {
         .owner = rb_rat_name_string(names, owner),
         .method = rb_rat_name_string(names, method),
-        .file = rb_rat_name_string(names, rb_profile_frame_path(profile_frame)),
+        .file = rb_rat_name_string(names, path),
         .line = FIXNUM_P(line) ? (uint32_t)FIX2INT(line) : 0,
         .kind = RAT_FRAME_BASE,
     };

@@ -39,7 +39,7 @@ int32_t rb_rat_name_event(struct rb_rat_names *names, rb_trace_arg_t *arg, bool 
 /* The id of a C function from the trace argument's own words. */
 int32_t rb_rat_name_c(struct rb_rat_names *names, VALUE owner, ID method, ID called);
 
-/* The id of a base frame from what rb_profile_frames returned. */
+/* The id of a base frame from what rb_profile_frames returned; RAT_FRAME_HIDDEN for one of ratrace's own. */
 uint32_t rb_rat_name_base(struct rb_rat_names *names, VALUE frame);
 
 /* Text of a string, a symbol's or class's name as the dictionary has it; 0 for nil. */
