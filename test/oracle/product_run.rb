@@ -9,8 +9,6 @@ module Oracle
   class ProductRun
     PROJECT = File.expand_path("../..", __dir__)
     EXE = File.join(PROJECT, "exe/ratrace")
-    SYNC = "\x89RAT\r\n\x1A\n".b
-    SYNC_BYTES = 16
 
     attr_reader :run, :replays, :verify
 
@@ -23,7 +21,7 @@ module Oracle
                               env: variables, timeout: timeout)
         recover(dir)
         @verify = ratrace("verify", dir)
-        @replays = files_by_session(dir).map { |files| RecordingReplay.new(events(files), lossy: lossy) }
+        @replays = replay(dir, lossy)
       end
     end
 
@@ -52,22 +50,12 @@ module Oracle
       ProgramRun.new("-I#{PROJECT}/lib", EXE, *arguments)
     end
 
-    # The segments of one session belong together; each begins with the session's sync marker.
-    def files_by_session(dir)
-      files = Dir[File.join(dir, "**/*.ratrace")].sort
-      files.group_by { |file| sync_of(file) }.values
-    end
-
-    def sync_of(file)
-      head = File.binread(file, SYNC_BYTES * 4) || ""
-      head[head.index(SYNC) || 0, SYNC_BYTES]
-    end
-
-    def events(files)
-      require "ratrace"
-      found = []
-      Ratrace::Recording.new(*files).each_event { |event| found << event }
-      found
+    # The events of each process life, in order.
+    def replay(dir, lossy)
+      require "ratrace/recording"
+      lives = Hash.new { |all, session| all[session] = [] }
+      Ratrace::Recording.new(dir).each_event { |event| lives[event["session"]] << event }
+      lives.values.map { |events| RecordingReplay.new(events, lossy: lossy) }
     end
   end
 end

@@ -42,7 +42,7 @@ module Oracle
     def call(event)
       @known[@context] = true
       push(node(event))
-      @session.called(@context, @stack.dup) if event["method"].start_with?("probe_")
+      @session.called(@context, @stack.dup) if @stack.last.method.start_with?("probe_")
     end
 
     def push(node)
@@ -85,7 +85,8 @@ module Oracle
     end
 
     def node(event)
-      texts = event.slice("owner", "method", "called", "file").transform_values { |text| @names.clean(text) }
+      event = event.merge("called" => event["called"] || event["method"])
+      texts = event.slice("owner", "method", "called", "kind", "file").transform_values { |text| @names.clean(text) }
       Node.from(event.merge(texts), base: event["base"] == true)
     end
 
