@@ -14,6 +14,8 @@
 static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
 {
     struct rat_context *context = recorder->context;
+    if (recorder->lane.room == 0)
+        return RAT_APPEND_FULL; /* sealed */
     if (context->epoch == 0)
         reason = RAT_SNAPSHOT_START; /* nothing was told of this context before */
     else if (recorder->verify != NULL && reason == RAT_SNAPSHOT_SLOT && recorder->verify(recorder, recorder->owner) > 0)
@@ -53,8 +55,6 @@ static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot
 static enum rat_append tell_in_slot(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload,
                                     uint32_t words, uint64_t now)
 {
-    if (recorder->lane.room == 0)
-        return RAT_APPEND_FULL; /* sealed: no snapshot would help */
     if (recorder->context != NULL && recorder->context->epoch != recorder->epoch) {
         enum rat_append done = snapshot(recorder, RAT_SNAPSHOT_SLOT, now);
         if (done != RAT_APPEND_STORED)
@@ -84,6 +84,35 @@ static void tell(struct rat_recorder *recorder, uint64_t event, const uint64_t *
         }
     }
     rat_lane_drop(&recorder->lane, cause, now);
+}
+
+/* The current context's stack, due by itself. */
+static void tell_snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
+{
+    enum rat_drop_cause cause = RAT_DROP_CONTENDED;
+    for (int round = 0; round < PUT_ROUNDS; round++) {
+        enum rat_turn turn = rat_lane_turn(&recorder->lane, now, &cause);
+        if (turn == RAT_TURN_NONE)
+            break;
+        if (turn == RAT_TURN_OPENED)
+            recorder->epoch++;
+        enum rat_append done = snapshot(recorder, reason, now);
+        if (done == RAT_APPEND_STORED)
+            return;
+        if (done == RAT_APPEND_FULL) {
+            cause = RAT_DROP_SLOT_FULL;
+            break;
+        }
+    }
+    rat_lane_drop(&recorder->lane, cause, now);
+}
+
+/* Events that are put without coming through here say nothing of whose they are, so no context may owe a snapshot
+ * once it is current and its base is known: it is stored, or its loss has sealed the slot. */
+static void tell_if_owed(struct rat_recorder *recorder, uint64_t now)
+{
+    if (recorder->context->epoch != recorder->epoch || recorder->context->epoch == 0)
+        tell_snapshot(recorder, RAT_SNAPSHOT_SLOT, now);
 }
 
 static void tell_plain(struct rat_recorder *recorder, enum rat_event_kind kind, uint32_t id, uint64_t now)
@@ -203,9 +232,10 @@ bool rat_recorder_switch(struct rat_recorder *recorder, struct rat_context *cont
     if (same)
         return true;
     recorder->switches++;
-    /* A context that owes a snapshot tells it before its next event, when its base is taken; that says whose it is. */
     if (context->epoch != 0 && context->epoch == recorder->epoch)
         tell_plain(recorder, RAT_EVENT_SWITCH, context->id, now);
+    else if (!context->base_due) /* else its first event tells it, when the base is taken */
+        tell_if_owed(recorder, now);
     return true;
 }
 
@@ -287,6 +317,8 @@ void rat_recorder_call(struct rat_recorder *recorder, enum rat_event_kind event,
     }
     if (id != RAT_FRAME_HIDDEN)
         tell_plain(recorder, event, id, now);
+    else
+        tell_if_owed(recorder, now);
     *++recorder->top = (struct rat_entry){.word = word, .id = id, .kind = kind};
 }
 
@@ -314,6 +346,8 @@ void rat_recorder_return(struct rat_recorder *recorder, enum rat_event_kind even
         unwind(recorder, depth, now);
     if (recorder->top->id != RAT_FRAME_HIDDEN)
         tell_plain(recorder, event, 0, now);
+    else
+        tell_if_owed(recorder, now);
     recorder->top--;
     uint32_t left = rat_recorder_depth(recorder);
     if (recorder->context->base > left)
@@ -339,6 +373,7 @@ void rat_recorder_begin_base(struct rat_recorder *recorder)
 {
     recorder->context->entries[0].word = RAT_WORD_FLOOR;
     recorder->context->base_due = false;
+    recorder->context->epoch = 0; /* what was told before, if anything, was another stack */
 }
 
 bool rat_recorder_push_base(struct rat_recorder *recorder, uint32_t id)
@@ -362,22 +397,7 @@ void rat_recorder_settle_base(struct rat_recorder *recorder, uintptr_t word)
 void rat_recorder_repair(struct rat_recorder *recorder, uint64_t now)
 {
     recorder->repaired++;
-    enum rat_drop_cause cause = RAT_DROP_CONTENDED;
-    for (int round = 0; round < PUT_ROUNDS; round++) {
-        enum rat_turn turn = rat_lane_turn(&recorder->lane, now, &cause);
-        if (turn == RAT_TURN_NONE)
-            break;
-        if (turn == RAT_TURN_OPENED)
-            recorder->epoch++;
-        enum rat_append done = snapshot(recorder, RAT_SNAPSHOT_REPAIR, now);
-        if (done == RAT_APPEND_STORED)
-            return;
-        if (done == RAT_APPEND_FULL) {
-            cause = RAT_DROP_SLOT_FULL;
-            break;
-        }
-    }
-    rat_lane_drop(&recorder->lane, cause, now);
+    tell_snapshot(recorder, RAT_SNAPSHOT_REPAIR, now);
 }
 
 /* ---------------------------------------------------------------- rare events */
@@ -392,7 +412,11 @@ static void tell_end(struct rat_recorder *recorder, struct rat_context *context,
                      uint64_t now)
 {
     uint64_t payload = rat_event_pair(context->id, (uint32_t)reason);
+    /* the snapshot this may bring is the current context's, and another one may be running: nothing to compare with */
+    uint32_t (*verify)(struct rat_recorder *, void *) = recorder->verify;
+    recorder->verify = NULL;
     tell(recorder, rat_event_word(RAT_EVENT_END, 1), &payload, 1, now);
+    recorder->verify = verify;
 }
 
 void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now)
@@ -402,6 +426,7 @@ void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now)
     struct rat_context *dead = atomic_exchange_explicit(&recorder->dead, NULL, memory_order_acquire);
     while (dead != NULL) {
         struct rat_context *next = dead->queued;
+        bool current = recorder->context == dead;
         if (dead->id == 0 || recorder->lane.lane == NULL) {
             context_free(dead);
         } else {
@@ -414,6 +439,10 @@ void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now)
             while (*tail != NULL)
                 tail = &(*tail)->queued;
             *tail = dead;
+        }
+        if (current) {
+            recorder->context = NULL;
+            recorder->ec = 0;
         }
         dead = next;
     }
