@@ -28,8 +28,11 @@ void rat_playback_begin(struct rat_playback *playback, struct rat_replay_session
 static void make_current(struct rat_playback *playback, struct rat_replay_context *context)
 {
     struct rat_replay_lane *lane = playback->lane;
-    if (lane->current)
+    if (lane->current) {
         lane->current->last_ns = lane->last_ns;
+        if (lane->current->lossy) /* events that no snapshot led in, but events */
+            lane->current->loss_ns = lane->last_ns;
+    }
     lane->current = NULL;
     if (!context)
         return;

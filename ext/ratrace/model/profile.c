@@ -23,7 +23,7 @@ struct rat_profile {
 static size_t slot_of(const struct rat_profile *profile, uint32_t parent, uint32_t frame)
 {
     uint64_t key = ((uint64_t)parent << 32 | frame) * UINT64_C(0x9E3779B97F4A7C15);
-    return (size_t)(key >> 20) & (profile->index_size - 1);
+    return (size_t)(key >> 32) & (profile->index_size - 1); /* the high half depends on both */
 }
 
 static uint32_t find_node(const struct rat_profile *profile, uint32_t parent, uint32_t frame)
