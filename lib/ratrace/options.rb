@@ -16,6 +16,7 @@ module Ratrace
     SLOT_SIZE_STEP = 4096
     GLOBS_MAX = 64
     GLOB_BYTES_MAX = 1024
+    SHOWN_MAX = 100 # characters of a wrong value in its message
 
     NAMES = %i[out_dir period slot_size c_calls include exclude].freeze
 
@@ -68,48 +69,58 @@ module Ratrace
     end
 
     def refuse(name, value, allowed)
-      raise ConfigurationError, "#{name}: #{value.inspect} is not allowed; use #{allowed}"
+      shown = Object === value ? value.inspect : "a BasicObject"
+      shown = "#{shown[0, SHOWN_MAX]}..." if shown.length > SHOWN_MAX
+      raise ConfigurationError, "#{name}: #{shown} is not allowed; use #{allowed}"
+    end
+
+    # Something the system takes as a path or a pattern.
+    def text?(value)
+      String === value && !value.empty? && value.encoding.ascii_compatible? && !value.include?("\0")
     end
 
     def check_out_dir(value)
-      value = value.to_path if value.respond_to?(:to_path)
-      unless value.is_a?(String) && !value.empty? && !value.include?("\0")
-        refuse(:out_dir, value, "the path of a directory")
-      end
-      path = File.expand_path(value)
+      value = value.to_path if Object === value && value.respond_to?(:to_path)
+      refuse(:out_dir, value, "the path of a directory") unless text?(value)
+      path = expand(value)
       refuse(:out_dir, value, "a path of at most 1000 bytes") if path.bytesize > 1000
       refuse(:out_dir, value, "a directory: this is another kind of file") if File.exist?(path) && !File.directory?(path)
       path
     end
 
+    def expand(path)
+      File.expand_path(path)
+    rescue ArgumentError => e # "~" of a user there is not
+      refuse(:out_dir, path, "the path of a directory: #{e.message}")
+    end
+
     def check_period(value)
-      number = value.is_a?(Numeric) && value.real? ? value.to_f : Float::NAN
-      refuse(:period, value, "seconds between #{PERIODS.min} and #{PERIODS.max.to_i}") unless PERIODS.cover?(number)
-      number
+      unless Numeric === value && value.real? && PERIODS.cover?(value)
+        refuse(:period, value, "seconds between #{PERIODS.min} and #{PERIODS.max.to_i}")
+      end
+      value.to_f
     end
 
     def check_slot_size(value)
       allowed = "bytes between #{SLOT_SIZES.min} and #{SLOT_SIZES.max}, a multiple of #{SLOT_SIZE_STEP}"
-      unless value.is_a?(Integer) && SLOT_SIZES.cover?(value) && (value % SLOT_SIZE_STEP).zero?
+      unless Integer === value && SLOT_SIZES.cover?(value) && (value % SLOT_SIZE_STEP).zero?
         refuse(:slot_size, value, allowed)
       end
       value
     end
 
     def check_boolean(name, value)
-      refuse(name, value, "true or false") unless [true, false].include?(value)
+      refuse(name, value, "true or false") unless true.equal?(value) || false.equal?(value)
       value
     end
 
     def check_globs(name, value)
       return [].freeze if value.nil?
 
-      globs = value.is_a?(Array) ? value : [value]
+      globs = Array === value ? value : [value]
       refuse(name, value, "at most #{GLOBS_MAX} globs") if globs.size > GLOBS_MAX
       globs.each do |glob|
-        unless glob.is_a?(String) && !glob.empty? && !glob.include?("\0") && glob.bytesize <= GLOB_BYTES_MAX
-          refuse(name, glob, "a file glob such as \"app/**/*.rb\"")
-        end
+        refuse(name, glob, "a file glob such as \"app/**/*.rb\"") unless text?(glob) && glob.bytesize <= GLOB_BYTES_MAX
       end
       globs.map { |glob| glob.dup.freeze }.freeze
     end
