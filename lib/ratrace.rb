@@ -30,6 +30,8 @@ module Ratrace
     # @raise [ConfigurationError] for an unknown option or a value that is not allowed
     # @raise [Error] when a recording is running already, or the directory cannot be written
     def start(**options)
+      raise Error, "cannot start recording: it is running; call Ratrace.stop first" if recording?
+
       checked = Options.new(**options)
       return false if ENV["RATRACE_DISABLED"] == "1"
 

@@ -83,11 +83,8 @@ static struct rb_rat_class_name singleton_name(VALUE singleton)
         struct rb_rat_class_name of = rb_rat_class_name(object);
         out.text = of.text;
         out.lasting = of.lasting;
-        if (of.singleton) { /* class << (class << Foo; self; end) */
-            out.text = rb_str_new_cstr("#<Class:");
-            rb_str_append(out.text, of.text);
-            rb_str_cat_cstr(out.text, ">");
-        }
+        if (of.singleton) /* class << (class << Foo; self; end) */
+            out.text = rb_str_new_cstr("#<Class>");
         return out;
     }
     out.text = rb_str_new_cstr("#<");

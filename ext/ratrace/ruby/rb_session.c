@@ -27,6 +27,7 @@
 static struct {
     struct rat_session *session;
     uint64_t generation;
+    uint64_t id_hi, id_lo; /* the session's; a child cannot ask it any more */
     pid_t pid;
     bool starting, failed_in_child;
     struct rat_session_options options;
@@ -190,6 +191,8 @@ static void *open_nogvl(void *data)
 {
     struct opening *opening = data;
     opening->status = rat_session_open(&now_running.options, &now_running.session, opening->why, sizeof opening->why);
+    if (opening->status == RAT_OK)
+        rat_session_id(now_running.session, &now_running.id_hi, &now_running.id_lo);
     return NULL;
 }
 
@@ -197,10 +200,10 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
 {
     if (!is_forked() || now_running.failed_in_child)
         return false;
-    struct rat_session *inherited = now_running.session;
-    rat_session_id(inherited, &now_running.options.parent_hi, &now_running.options.parent_lo);
+    now_running.options.parent_hi = now_running.id_hi;
+    now_running.options.parent_lo = now_running.id_lo;
     now_running.options.parent_pid = (uint32_t)now_running.pid;
-    rat_session_abandon(inherited);
+    rat_session_abandon(now_running.session);
     now_running.session = NULL;
     now_running.pid = getpid();
     now_running.generation++;
