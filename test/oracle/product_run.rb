@@ -19,7 +19,7 @@ module Oracle
         variables = { "ORACLE_PROGRAM" => program, "ORACLE_OUT_DIR" => dir, "RUBYOPT" => rubyopt, **env }
         @run = ProgramRun.new("-I#{PROJECT}/lib", EXE, "record", "--out-dir", dir, *options, program, "--", *arguments,
                               env: variables, timeout: timeout)
-        recover(dir)
+        ratrace("recover", dir) # a process that was killed, or went by `exit!` or `exec`, closed nothing
         @verify = ratrace("verify", dir)
         @replays = replay(dir, lossy)
       end
@@ -40,11 +40,6 @@ module Oracle
     end
 
     private
-
-    # A process that was killed, or went by `exit!` or `exec`, closed nothing.
-    def recover(dir)
-      ratrace("recover", dir) if Dir[File.join(dir, "**/*")].any? { |file| !file.end_with?(".ratrace") }
-    end
 
     def ratrace(*arguments)
       ProgramRun.new("-I#{PROJECT}/lib", EXE, *arguments)

@@ -68,7 +68,8 @@ module Oracle
       contradict("snapshot with base #{event["base"]}") unless base_below?(frames, event["base"])
       same = @stack.zip(frames).take_while { |open, frame| open.identity == frame&.identity }.size
       changed = same < frames.size || same < @stack.size
-      contradict("snapshot #{shown(frames)} of stack #{shown(@stack)}") if changed && @known[@context] && !@lossy
+      told = @lossy || event["reason"] == "repair" # frames that vanished without an event are told this way
+      contradict("snapshot #{shown(frames)} of stack #{shown(@stack)}") if changed && @known[@context] && !told
       @known[@context] = true
       @stack.pop(@stack.size - same)
       frames.drop(same).each { |frame| push(frame) }
