@@ -13,8 +13,8 @@ module Ratrace
       private
 
       def define(options)
-        options.banner = "Usage: ratrace print [OPTIONS] FILE|DIR...\n\nShows every event in order: seconds since the " \
-                         "process's first event, lane/context, what happened.\n\n"
+        options.banner = "Usage: ratrace print [OPTIONS] FILE|DIR...\n\nShows every event in order: seconds since " \
+                         "the process's first event, lane/context, what happened.\n\n"
         options.on("--json", "One JSON object a line, times in ns of CLOCK_MONOTONIC") { @options[:json] = true }
         define_memory(options)
       end
@@ -102,7 +102,7 @@ module Ratrace
       end
 
       def name_of(frame)
-        Text.method(owner: frame["owner"], method: frame["method"], called: frame["called"],
+        Text.frame(owner: frame["owner"], method: frame["method"], called: frame["called"],
                     kind: frame["kind"].to_sym)
       end
     end

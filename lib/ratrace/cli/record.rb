@@ -13,8 +13,8 @@ module Ratrace
       private
 
       def define(options)
-        options.banner = "Usage: ratrace record [OPTIONS] SCRIPT|COMMAND [ARGUMENTS]\n\nRuns a Ruby script, a command in " \
-                         "PATH that is one, or `ruby` with its arguments, and records every call.\n" \
+        options.banner = "Usage: ratrace record [OPTIONS] SCRIPT|COMMAND [ARGUMENTS]\n\nRuns a Ruby script, a command " \
+                         "in PATH that is one, or `ruby` with its arguments,\nand records every call. " \
                          "With RATRACE_DISABLED=1 it only runs it.\n\n"
         options.on("--out-dir DIR", "Where segments go; default RATRACE_OUT_DIR, else ratrace.out") do |dir|
           @options[:out_dir] = dir

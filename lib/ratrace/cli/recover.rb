@@ -10,9 +10,9 @@ module Ratrace
       private
 
       def define(options)
-        options.banner = "Usage: ratrace recover DIR...\n\nFinishes the segments that killed or crashed processes left in " \
-                         "DIR, with what their memory still held.\nProcesses that live are left alone; running it twice " \
-                         "does no harm.\n\n"
+        options.banner = "Usage: ratrace recover DIR...\n\nFinishes the segments that killed or crashed processes left " \
+                         "in DIR,\nwith what their memory still held. Processes that live are left alone;\n" \
+                         "running it twice does no harm.\n\n"
       end
 
       def execute(operands)
@@ -25,7 +25,7 @@ module Ratrace
       def recover(dir)
         raise ReadError, "#{dir}: no such directory" unless File.directory?(dir)
 
-        result = Native.recover(dir)
+        result = Native.recover(dir, @env["RATRACE_LIVE_DIR"])
         @out.puts(result[:lines].map { |line| Text.clean(line) })
         @out.puts "#{dir}: #{summary(result)}"
         result[:failed].zero? && result.fetch(:ok, true) ? SUCCESS : FAILURE

@@ -26,7 +26,9 @@ module Ratrace
       def define(options)
         options.banner = "Usage: ratrace report [OPTIONS] FILE|DIR...\n\nShows where the time went. " \
                          "share is a method's self time in that of all threads.\n\n"
-        options.on("--sort KEY", SORTS.keys, "By #{SORTS.keys.join(", ")}; default self") { |key| @options[:sort] = key }
+        options.on("--sort KEY", SORTS.keys, "By #{SORTS.keys.join(", ")}; default self") do |key|
+          @options[:sort] = key
+        end
         options.on("--limit N", Integer, "Rows of a table, 0 = all; default #{LIMIT}") { |n| @options[:limit] = n }
         options.on("--threads", "A table for each thread") { @options[:threads] = true }
         options.on("--tree", "Who called whom, for each thread") { @options[:tree] = true }
@@ -47,7 +49,7 @@ module Ratrace
         elsif @options[:threads]
           threads.each { |thread| section(thread) }
         else
-          methods(@profile[:rows])
+          method_table(@profile[:rows])
         end
         @out.puts "", Footer.new(@profile).lines, *folded
         SUCCESS
@@ -67,7 +69,7 @@ module Ratrace
         @profile[:threads].sort_by.with_index { |thread, index| [-thread[:total_ns], index] }
       end
 
-      def methods(rows)
+      def method_table(rows)
         names = names_of(rows)
         sorted = rows.sort_by { |row| [SORTS.fetch(@options.fetch(:sort, "self")).call(row), names[row]] }
         limit = @options.fetch(:limit, LIMIT)
@@ -79,7 +81,7 @@ module Ratrace
 
       # Methods of one name at two places are told apart by their place.
       def names_of(rows)
-        names = rows.to_h { |row| [row, Text.method(row[:frame])] }.compare_by_identity
+        names = rows.to_h { |row| [row, Text.frame(row[:frame])] }.compare_by_identity
         doubles = names.values.tally
         rows.each { |row| names[row] += " #{Text.place(row[:frame])}" if doubles[names[row]] > 1 }
         names
@@ -93,7 +95,7 @@ module Ratrace
 
       def section(thread)
         heading(thread)
-        methods(thread[:rows])
+        method_table(thread[:rows])
       end
 
       def heading(thread)
@@ -127,7 +129,7 @@ module Ratrace
 
       def branch(node, depth)
         [Text.count(node[:calls]), Text.time(node[:total_ns]), Text.time(node[:self_ns]),
-         Text.share(node[:total_ns], @profile[:total_ns]), "#{"  " * depth}#{Text.method(node[:frame])}"]
+         Text.share(node[:total_ns], @profile[:total_ns]), "#{"  " * depth}#{Text.frame(node[:frame])}"]
       end
 
       def folded

@@ -18,7 +18,7 @@ module Ratrace
 
       # "Foo#bar", "Foo.bar", an alias as "Foo#called (bar)". Of a frame open when recording started nothing more is
       # known than its names, so it has no sign between them.
-      def method(frame)
+      def frame(frame)
         owner, name, called, kind = frame.values_at(:owner, :method, :called, :kind)
         name = clean(name || "(unknown)")
         name = "#{clean(called)} (#{name})" if called && called != frame[:method]

@@ -25,8 +25,12 @@ module Ratrace
                     account[:sessions].flat_map { |session| problems_of(session) }
         @problems << "no recorded data at all" if account[:sessions].empty?
         @out.puts(@problems.map { |problem| "problem: #{problem}" })
-        @out.puts @problems.empty? ? "ok: every event is accounted for" : "failed: #{Text.number(@problems.size, "problem")}"
+        @out.puts(@problems.empty? ? "ok: every event is accounted for" : failed)
         @problems.empty? ? SUCCESS : FAILURE
+      end
+
+      def failed
+        "failed: #{Text.number(@problems.size, "problem")}"
       end
 
       def session(session)
@@ -70,7 +74,8 @@ module Ratrace
       def notes(session)
         notes = missing_before(session)
         session[:lanes].each do |lane|
-          notes << "lane #{lane[:lane]}: #{Text.number(lane[:duplicates], "chunk")} met twice, read once" if lane[:duplicates].positive?
+          twice = Text.number(lane[:duplicates], "chunk")
+          notes << "lane #{lane[:lane]}: #{twice} met twice, read once" if lane[:duplicates].positive?
           notes << dropped_between(session, lane) if lane[:drop_from_ns]
         end
         notes << "#{Text.number(session[:names_lost], "event")} with lost names" if session[:names_lost].positive?

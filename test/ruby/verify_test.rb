@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require_relative "recording_helper"
+
+class VerifyTest < Minitest::Test
+  include RecordingHelper
+
+  def test_a_whole_recording_is_accounted_for
+    out = ratrace!("verify", RecordingHelper.of(SHOP))
+
+    assert_match(/^session \h{8} pid \d+: program on .+, segment 1, closed$/, out)
+    assert_equal "ok: every event is accounted for", out.lines(chomp: true).last
+  end
+
+  def test_the_columns_of_a_lane_add_up
+    lane, emitted, decoded, *rest = lanes(ratrace!("verify", RecordingHelper.of(SHOP))).first
+
+    assert_equal 1, lane
+    assert_operator emitted, :>, 0
+    assert_equal emitted, decoded + rest.first(4).sum
+  end
+
+  def test_drops_are_counted_by_cause
+    out = RecordingHelper.record(<<~RUBY)
+      def step; end
+      100_000.times { step }
+    RUBY
+    Dir.mktmpdir("ratrace-test", MEMORY) do |dir|
+      small = File.join(dir, "out")
+      Open3.capture2e({ "RATRACE_LIVE_DIR" => dir }, RbConfig.ruby, EXE, "record", "--slot-size", "16384", "--period",
+                      "10", "--out-dir", small, File.join(File.dirname(out), "program.rb"))
+      text = ratrace!("verify", small)
+      _, emitted, decoded, dropped, = lanes(text).first
+
+      assert_equal emitted, decoded + dropped
+      assert_match(/slot_full #{Ratrace::CLI::Text.count(dropped)}$/, text)
+    end
+  end
+
+  def test_a_flipped_byte_in_a_body_is_found_and_its_events_counted
+    path = copy_of(RecordingHelper.of(SHOP))
+    bytes = File.binread(path)
+    bytes.setbyte(at = bytes.index("\x28\xB5\x2F\xFD".b, bytes.size / 3) + 8, bytes.getbyte(at) ^ 1)
+    File.binwrite(path, bytes)
+    out, _, status = ratrace("verify", path)
+
+    assert_equal 1, status
+    assert_match(/^problem: .*(damaged|missing)/, out)
+    assert_match(/^failed: \d problems?$/, out)
+  end
+
+  def test_a_torn_file_is_found
+    path = copy_of(RecordingHelper.of(SHOP))
+    File.truncate(path, File.size(path) - 10)
+    out, _, status = ratrace("verify", path)
+
+    assert_equal 1, status
+    assert_match(/^problem: .*: ends in the middle of a chunk \(\d+ bytes\)$/, out)
+    assert_match(/no closing chunk: what came after is unknown$/, out)
+  end
+
+  def test_what_a_killed_process_left_says_that_its_end_is_unknown
+    out = ratrace!("verify", RecordingHelper.record(KILLED))
+
+    assert_match(/, no closing chunk: what came after is unknown$/, out)
+  end
+
+  def test_recovery_brings_back_what_was_in_memory
+    dir = RecordingHelper.record(KILLED)
+    _, before, = lanes(ratrace!("verify", dir)).first
+    env = { "RATRACE_LIVE_DIR" => File.dirname(dir) }
+    recovered = ratrace!("recover", dir, env: env)
+    text = ratrace!("verify", dir)
+    _, after, = lanes(text).first
+
+    assert_match(/1 segment finished, [1-9]\d* events? recovered/, recovered)
+    assert_operator after, :>, before
+    assert_match(/, ended by a crash, recovered$/, text)
+    assert_match(/0 segments finished, 0 events recovered$/, ratrace!("recover", dir, env: env))
+  end
+
+  def test_a_file_of_something_else_fails
+    out, _, status = ratrace("verify", __FILE__)
+
+    assert_equal 1, status
+    assert_includes out, "problem: no recorded data at all"
+  end
+
+  def test_no_file_is_a_usage_error
+    assert_equal ["", "ratrace: verify: no file or directory given; see `ratrace verify --help`\n", 2],
+                 ratrace("verify")
+  end
+
+  private
+
+  # The numbers of each lane's row.
+  def lanes(out)
+    lines = out.lines(chomp: true)
+    first = lines.index { |line| line.start_with?("lane") }
+    lines[first + 1..].take_while { |line| !line.empty? }
+                      .map { |line| line.split[0, 8].map { |cell| cell.delete(",").to_i } }
+  end
+end
