@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <ruby/debug.h>
 #include <ruby/version.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -70,7 +69,7 @@ static bool c_words_agree(const struct sample *sample)
 }
 
 /* What must hold, in the order of the events. NULL = all of it. */
-static const char *judge(size_t *frame_bytes)
+static const char *judge(bool c_events, size_t *frame_bytes)
 {
     uintptr_t open[STACK];
     int depth = 0, calls = 0, c_calls = 0, block_methods = 0;
@@ -113,7 +112,7 @@ static const char *judge(size_t *frame_bytes)
             break;
         }
     }
-    if (calls < 6 || c_calls < 4 || block_methods < 2 || depth != 0)
+    if (calls < 6 || (c_events && c_calls < 4) || block_methods < 2 || depth != 0)
         return "events are missing";
     if (closest < FRAME_BYTES_MIN || closest > FRAME_BYTES_MAX || closest % sizeof(uintptr_t) != 0)
         return "frames are not a plausible size apart";
@@ -131,7 +130,7 @@ static VALUE call_nest(VALUE nest)
     return rb_funcall(nest, rb_intern("run"), 0);
 }
 
-size_t rb_rat_canary_run(VALUE nest, const char **why)
+size_t rb_rat_canary_run(VALUE nest, bool c_events, const char **why)
 {
     size_t frame_bytes = 0;
     int failed;
@@ -149,13 +148,15 @@ size_t rb_rat_canary_run(VALUE nest, const char **why)
     }
     sample_count = 0;
     rb_event_hook_func_t function = (rb_event_hook_func_t)(void *)watch;
-    rb_add_event_hook2(function, RUBY_EVENT_CALL | RUBY_EVENT_RETURN | RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN, Qnil,
-                       RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
+    rb_event_flag_t events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
+    if (c_events)
+        events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
+    rb_add_event_hook2(function, events, Qnil, RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
     rb_protect(call_nest, nest, &failed);
     rb_remove_event_hook(function);
     if (failed)
         rb_set_errinfo(Qnil);
-    *why = failed ? "the nest raised" : judge(&frame_bytes);
+    *why = failed ? "the nest raised" : judge(c_events, &frame_bytes);
     close(peek_pipe[0]);
     close(peek_pipe[1]);
     return *why == NULL ? frame_bytes : 0;

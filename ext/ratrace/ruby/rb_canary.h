@@ -3,14 +3,18 @@
  * A fixed nest of tiny methods, a block, a C call and a define_method body runs under a hook that writes down the words
  * and what the public calls say of the same events. Memory is read through a pipe, which refuses a bad address instead
  * of crashing, so a wrong guess about the layout costs nothing.
+ *
+ * C events are proved only for a recording that wants them: on Ruby 3.1 a process that has hooked them once runs `+`,
+ * `<` and their like in traced form for good, hook or no hook.
  */
 #ifndef RB_RAT_CANARY_H
 #define RB_RAT_CANARY_H
 
 #include <ruby.h>
+#include <stdbool.h>
 
-/* Run the nest (a callable, Ratrace::Canary.run) under the hook. Returns the size of a control frame in bytes, or 0
- * with *why set to what did not hold. Once a process; under the GVL. */
-size_t rb_rat_canary_run(VALUE nest, const char **why);
+/* Run the nest (a callable, Ratrace::Canary.run) under the hook, hooking C events as well if `c_events`. Returns the
+ * size of a control frame in bytes, or 0 with *why set to what did not hold. Under the GVL. */
+size_t rb_rat_canary_run(VALUE nest, bool c_events, const char **why);
 
 #endif

@@ -36,7 +36,7 @@ static struct {
     rb_event_flag_t events;
     size_t frame_bytes; /* from the canary; 0 = refused */
     const char *refused;
-    bool probed;
+    rb_event_flag_t probed; /* events the canary has run with */
     char failure[512];
     int attached; /* Ractors */
 } now_running;
@@ -223,16 +223,18 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
 
 /* ---------------------------------------------------------------- start */
 
+/* Once for calls, and once more for the first recording with C events. What was refused stays refused. */
 static void probe_words(void)
 {
-    if (now_running.probed)
+    if ((now_running.events & ~now_running.probed) == 0 || now_running.refused != NULL)
         return;
-    now_running.probed = true;
+    now_running.probed = now_running.events;
     const char *forced = getenv("RATRACE_FRAME_WORDS");
     if (forced != NULL && strcmp(forced, "0") == 0)
         now_running.refused = "RATRACE_FRAME_WORDS=0";
     else
-        now_running.frame_bytes = rb_rat_canary_run(canary, &now_running.refused);
+        now_running.frame_bytes = rb_rat_canary_run(canary, (now_running.events & RUBY_EVENT_C_CALL) != 0,
+                                                    &now_running.refused);
 }
 
 static VALUE native_start(VALUE self, VALUE options)
@@ -414,7 +416,7 @@ static VALUE native_stats(VALUE self)
     VALUE hash = rb_hash_new();
     bool live = RUNNING && !is_forked();
     put(hash, "recording", live ? Qtrue : Qfalse);
-    put(hash, "frame_path", now_running.probed ? rb_str_new_cstr(now_running.frame_bytes && agent->words ? "words" : "public") : Qnil);
+    put(hash, "frame_path", now_running.probed != 0 ? rb_str_new_cstr(now_running.frame_bytes && agent->words ? "words" : "public") : Qnil);
     put(hash, "frame_path_refused", now_running.refused != NULL ? rb_str_new_cstr(now_running.refused) : Qnil);
     put(hash, "audits", ULL2NUM(agent->audits));
     put(hash, "audit_failures", ULL2NUM(agent->audit_failures));
