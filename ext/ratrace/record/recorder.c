@@ -154,6 +154,7 @@ void rat_context_forget(struct rat_context *context)
     context->base_due = true;
     context->entries[0].word = RAT_WORD_BASE_DUE;
     context->epoch = 0;
+    context->doubt = 0;
 }
 
 void rat_context_release(struct rat_context *context, struct rat_recorder *recorder)
@@ -214,6 +215,13 @@ static bool give_id(struct rat_recorder *recorder, struct rat_context *context, 
     return true;
 }
 
+/* Nothing is below the floor, so with the limit there every call takes the cold way. */
+static void set_limit(struct rat_recorder *recorder)
+{
+    struct rat_context *context = recorder->context;
+    recorder->limit = context->doubt != 0 ? context->entries : context->limit;
+}
+
 bool rat_recorder_switch(struct rat_recorder *recorder, struct rat_context *context,
                          const struct rat_context_entry *entry, uint64_t now)
 {
@@ -228,7 +236,7 @@ bool rat_recorder_switch(struct rat_recorder *recorder, struct rat_context *cont
     bool same = recorder->context == context;
     recorder->context = context;
     recorder->top = context->top;
-    recorder->limit = context->limit;
+    set_limit(recorder);
     if (same)
         return true;
     recorder->switches++;
@@ -265,13 +273,14 @@ static bool grow(struct rat_recorder *recorder)
     free(context->entries);
     context->entries = entries;
     recorder->top = entries + depth;
-    recorder->limit = context->limit = entries + capacity - 1;
+    context->limit = entries + capacity - 1;
+    set_limit(recorder);
     return true;
 }
 
 static bool push(struct rat_recorder *recorder, struct rat_entry entry)
 {
-    if (recorder->top == recorder->limit && !grow(recorder))
+    if (recorder->top == recorder->context->limit && !grow(recorder))
         return false;
     *++recorder->top = entry;
     return true;
@@ -308,10 +317,33 @@ uint32_t rat_recorder_drop_stale(struct rat_recorder *recorder, uintptr_t word, 
     return stale;
 }
 
+void rat_recorder_doubt(struct rat_recorder *recorder)
+{
+    recorder->context->doubt = RAT_DOUBT_CALLS;
+    recorder->context->doubt_depth = rat_recorder_depth(recorder);
+    set_limit(recorder);
+}
+
+bool rat_recorder_doubts(const struct rat_recorder *recorder)
+{
+    return recorder->context->doubt != 0 && rat_recorder_depth(recorder) <= recorder->context->doubt_depth;
+}
+
+void rat_recorder_checked(struct rat_recorder *recorder, bool was_true)
+{
+    if (!was_true) {
+        rat_recorder_doubt(recorder);
+        return;
+    }
+    recorder->context->doubt--;
+    recorder->context->doubt_depth = rat_recorder_depth(recorder);
+    set_limit(recorder);
+}
+
 void rat_recorder_call(struct rat_recorder *recorder, enum rat_event_kind event, uintptr_t word, uint32_t id,
                        enum rat_frame_kind kind, uint64_t now)
 {
-    if (recorder->top == recorder->limit && !grow(recorder)) {
+    if (recorder->top == recorder->context->limit && !grow(recorder)) {
         rat_lane_drop(&recorder->lane, RAT_DROP_OUT_OF_MEMORY, now);
         return;
     }

@@ -54,6 +54,8 @@ struct rat_context {
     uint32_t base;             /* entries[1..base] were open at start */
     bool base_due;             /* existed before recording; its base is not taken yet */
     uint64_t epoch;            /* recorder's epoch of its last snapshot */
+    uint32_t doubt;            /* calls out of old frames that are still to be checked; 0 = none */
+    uint32_t doubt_depth;      /* entries that were open when the doubt arose */
     uint64_t ended_seq;        /* dead: interval that holds its end event */
     struct rat_context *next, *prev; /* the recorder's list of living contexts */
     struct rat_context *queued;      /* dead, waiting to be told, or told and waiting for reuse of the id */
@@ -63,7 +65,7 @@ struct rat_recorder {
     /* hot */
     uintptr_t ec;             /* whose events these are; 0 = look it up */
     struct rat_entry *top;    /* of the current context */
-    struct rat_entry *limit;
+    struct rat_entry *limit;  /* at or past it: the cold way; the context's limit, or its floor while it is in doubt */
     struct rat_lane_producer lane;
     uint32_t audit;           /* calls until the next check by the public calls */
     enum rat_clock_kind clock;
@@ -107,6 +109,16 @@ bool rat_recorder_switch(struct rat_recorder *recorder, struct rat_context *cont
 
 /* Drop the entries above the base whose frames are gone: those with a word <= `word`. How many. */
 uint32_t rat_recorder_drop_stale(struct rat_recorder *recorder, uintptr_t word, uint64_t now);
+
+/* Frames have vanished without events, and more may: an overflow unwinds frame by frame and runs ensure bodies on the
+ * way, which stand where their method's callee stood. Until RAT_DOUBT_CALLS calls out of frames that were open now were
+ * found true, every call takes the cold way. */
+#define RAT_DOUBT_CALLS 256u
+void rat_recorder_doubt(struct rat_recorder *recorder);
+
+/* Is a call now one out of such a frame? Then its stack is to be checked, and the outcome said. */
+bool rat_recorder_doubts(const struct rat_recorder *recorder);
+void rat_recorder_checked(struct rat_recorder *recorder, bool was_true);
 
 /* One call: event told, entry pushed. id RAT_FRAME_HIDDEN: pushed, not told. */
 void rat_recorder_call(struct rat_recorder *recorder, enum rat_event_kind event, uintptr_t word, uint32_t id,

@@ -113,6 +113,39 @@ static void verify_after_drop(struct rb_rat_agent *agent, uint64_t now)
         rat_recorder_repair(&agent->hot->recorder, now);
 }
 
+/* A method's or C function's frame has a method entry; a block, rescue or ensure body has none. So an entry whose frame
+ * has none is one that an overflow took off, and now the body of its caller stands there: rb_profile_frames cannot
+ * tell, because it shows such a body as its method. Every frame at or above the current one is live memory. */
+static uint32_t drop_replaced(struct rb_rat_agent *agent)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    uint32_t above = rat_recorder_above_base(recorder), removed = 0;
+    struct rat_entry *keep = recorder->top - above + 1;
+    for (struct rat_entry *at = keep; at <= recorder->top; at++) {
+        if (method_entry(at->word) != 0)
+            *keep++ = *at;
+        else
+            removed++;
+    }
+    recorder->top = keep - 1;
+    return removed;
+}
+
+/* Before a call of the frame `word` is told: entries at or below it are gone; after that, doubt. */
+static void drop_gone(struct rb_rat_agent *agent, uintptr_t word, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    bool dropped = recorder->top->word <= word && rat_recorder_drop_stale(recorder, word, now) > 0;
+    if (dropped)
+        rat_recorder_doubt(recorder);
+    if (!rat_recorder_doubts(recorder))
+        return;
+    uint32_t removed = drop_replaced(agent) + (dropped ? rb_rat_stack_verify(recorder, agent) : 0);
+    if (removed > 0)
+        rat_recorder_repair(recorder, now);
+    rat_recorder_checked(recorder, removed == 0);
+}
+
 static void to_public_path(struct rb_rat_agent *agent, uint64_t now);
 
 static int32_t name_of_call(struct rb_rat_agent *agent, const uintptr_t *arg, uintptr_t entry, uint64_t now)
@@ -146,11 +179,9 @@ static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_
         : name_of_call(agent, arg, entry, now);
     if (!agent->words)
         return; /* the audit has just refused; the shadow starts again from a base */
-    if (recorder->top->word <= word) {
-        if (rat_recorder_drop_stale(recorder, word, now) > 0)
-            verify_after_drop(agent, now);
-        if (rat_recorder_above_base(recorder) == 0)
-            call_on_base(agent, 1, word, now);
+    drop_gone(agent, word, now);
+    if (recorder->top->word <= word && rat_recorder_above_base(recorder) == 0) {
+        call_on_base(agent, 1, word, now);
         recorder->ec = arg[WORD_EC];
     }
     rat_recorder_call(recorder, RAT_EVENT_CALL, word, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN, RAT_FRAME_INSTANCE,
@@ -180,11 +211,9 @@ static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
         *cached = (struct rb_rat_c_cached){.owner = arg[WORD_OWNER], .called = arg[WORD_CALLED], .id = id};
         recorder->ec = arg[WORD_EC];
     }
-    if (recorder->top->word <= word) {
-        if (rat_recorder_drop_stale(recorder, word, now) > 0)
-            verify_after_drop(agent, now);
-        if (rat_recorder_above_base(recorder) == 0)
-            call_on_base(agent, 0, word, now);
+    drop_gone(agent, word, now);
+    if (recorder->top->word <= word && rat_recorder_above_base(recorder) == 0) {
+        call_on_base(agent, 0, word, now);
         recorder->ec = arg[WORD_EC];
     }
     rat_recorder_call(recorder, RAT_EVENT_C_CALL, word, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN,
@@ -340,7 +369,7 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
         const struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
         int32_t id = cached->id;
         if (LIKELY(cached->key == entry && id > 0 && recorder->top->word > word &&
-                   recorder->top != recorder->limit && --recorder->audit != 0) &&
+                   recorder->top < recorder->limit && --recorder->audit != 0) &&
             LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_CALL, (uint32_t)id), now, strong)))
             *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_INSTANCE};
         else
@@ -359,7 +388,7 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
         int32_t id = cached->id;
         word -= hot->frame_bytes;
         if (LIKELY(cached->owner == arg[WORD_OWNER] && cached->called == arg[WORD_CALLED] && id > 0 &&
-                   recorder->top->word > word && recorder->top != recorder->limit) &&
+                   recorder->top->word > word && recorder->top < recorder->limit) &&
             LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_C_CALL, (uint32_t)id), now, strong)))
             *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_C_INSTANCE};
         else
