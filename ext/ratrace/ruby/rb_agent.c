@@ -17,7 +17,7 @@ struct rb_rat_agent *rb_rat_main_agent;
 /* Ractors' agents that nobody uses, and all there are (for the fork handler and the GC). */
 #define AGENTS_MAX RAT_LANES
 static struct rb_rat_agent *agents[AGENTS_MAX];
-static bool taken[AGENTS_MAX];
+static _Atomic bool taken[AGENTS_MAX]; /* set with the lock; cleared anywhere, by a GC, too */
 static int agent_count;
 static pthread_mutex_t agents_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -95,11 +95,24 @@ struct rb_rat_agent *rb_rat_agent_take(void)
 
 void rb_rat_agent_give_back(struct rb_rat_agent *agent)
 {
-    pthread_mutex_lock(&agents_lock);
     for (int i = 1; i < agent_count; i++)
         if (agents[i] == agent)
             taken[i] = false;
-    pthread_mutex_unlock(&agents_lock);
+}
+
+int rb_rat_agent_others(void)
+{
+    int others = 0;
+    for (int i = 1; i < agent_count; i++)
+        others += taken[i];
+    return others;
+}
+
+/* A Ractor is collected: nothing of it runs any more, its hooks are gone. */
+static void ractor_ended(void *data)
+{
+    if (data != NULL && data != rb_rat_main_agent)
+        rb_rat_agent_give_back(data);
 }
 
 struct rb_rat_agent *rb_rat_agent_current(void)
@@ -117,14 +130,17 @@ void rb_rat_agent_set_current(struct rb_rat_agent *agent)
 /* What MADV_WIPEONFORK does, where it does. Nothing else: the first event in the child does the rest. */
 static void in_child(void)
 {
-    for (int i = 0; i < agent_count; i++)
+    for (int i = 0; i < agent_count; i++) {
         memset(agents[i]->hot, 0, sizeof *agents[i]->hot);
+        taken[i] = agents[i]->main; /* Ractors stay behind */
+    }
+    pthread_mutex_init(&agents_lock, NULL);
 }
 
 void rb_rat_agent_init(void)
 {
-    static const struct rb_ractor_local_storage_type plain = {NULL, NULL};
-    current_key = rb_ractor_local_storage_ptr_newkey(&plain);
+    static const struct rb_ractor_local_storage_type type = {NULL, ractor_ended};
+    current_key = rb_ractor_local_storage_ptr_newkey(&type);
     rb_rat_main_agent = agent_new(RAT_LANE_MAIN);
     if (rb_rat_main_agent == NULL)
         rb_raise(rb_eNoMemError, "ratrace: no memory for the recorder");

@@ -49,7 +49,7 @@ struct rb_rat_agent {
     struct rb_rat_cached *cache;
     struct rb_rat_c_cached *c_cache;
     struct rb_rat_names *names;
-    uint64_t generation;      /* of the session the contexts' state belongs to */
+    uint64_t generation;      /* counts openings: contexts of an earlier one are not ours */
     bool words;               /* frame words proved by the canary and still trusted */
     bool hooked;
     bool main;
@@ -95,6 +95,9 @@ void rb_rat_agent_init(void);
 /* An agent for another Ractor (reused or new). NULL = out of memory. Thread-safe. */
 struct rb_rat_agent *rb_rat_agent_take(void);
 void rb_rat_agent_give_back(struct rb_rat_agent *agent);
+
+/* Agents in use beside the main one. A Ractor that ended without giving its agent back counts until it is collected. */
+int rb_rat_agent_others(void);
 
 /* Forget cached ids and the current context: after a GC, in a child, at start and stop. */
 void rb_rat_agent_forget(struct rb_rat_agent *agent);

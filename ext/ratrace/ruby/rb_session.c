@@ -1,9 +1,11 @@
 #include "ruby/rb_session.h"
 
+#include <pthread.h>
 #include <ruby/thread.h>
 #include <ruby/version.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "deliver/recovery.h"
@@ -15,8 +17,8 @@
 #include "ruby/rb_stack.h"
 #include "ruby/rb_status.h"
 
-/* The session of this process. `generation` counts sessions, so that contexts know whose they are; a forked child
- * counts on from its parent's. Everything here under the GVL of the main Ractor (in a child: of whoever records first).
+/* The session of this process. `generation` counts the agents' openings, so that contexts know whose they are; a
+ * forked child counts on from its parent's. Everything here under the GVL of the main Ractor (in a child: of whoever records first).
  *
  * Fork. The child finds the hot page wiped, hence comes to rb_rat_session_in_child with its first event, in whatever
  * fiber forked. It abandons the inherited session (no flush, no unlock, no unmap: the mapping is not there), opens its
@@ -26,7 +28,7 @@
 
 static struct {
     struct rat_session *session;
-    uint64_t generation;
+    _Atomic uint64_t generation;
     uint64_t id_hi, id_lo; /* the session's; a child cannot ask it any more */
     pid_t pid;
     bool starting, failed_in_child;
@@ -38,8 +40,11 @@ static struct {
     const char *refused;
     rb_event_flag_t probed; /* events the canary has run with */
     char failure[512];
-    int attached; /* Ractors */
+    _Atomic int users;    /* threads that are inside the session without the GVL: stop waits for them */
 } now_running;
+
+/* Ractors run at the same time, and a session opens lanes for one at a time. */
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 
 static VALUE canary; /* Ratrace::Canary */
 
@@ -161,7 +166,7 @@ static enum rat_status agent_open(struct rb_rat_agent *agent)
     if (status != RAT_OK)
         return status;
     struct rat_dict *dict = rat_session_dict(now_running.session);
-    agent->generation = now_running.generation;
+    agent->generation = ++now_running.generation;
     agent->events = now_running.events;
     agent->words = now_running.frame_bytes != 0;
     hot->frame_bytes = now_running.frame_bytes;
@@ -182,7 +187,17 @@ static void agent_close(struct rb_rat_agent *agent)
     rb_rat_agent_forget(agent);
 }
 
+/* Run `body`, which answers with `data`, without the GVL. An interrupt that is due (Thread#kill, Timeout, a signal's
+ * handler) would be taken before the body runs and might never come back here, with a session half opened or half
+ * stopped: then the body runs with the GVL, and the interrupt is taken afterwards. */
+static void without_gvl(void *(*body)(void *), void *data)
+{
+    if (rb_nogvl(body, data, NULL, NULL, RB_NOGVL_INTR_FAIL) == NULL)
+        body(data);
+}
+
 struct opening {
+    struct rat_session *session;
     enum rat_status status;
     char why[512];
 };
@@ -190,10 +205,10 @@ struct opening {
 static void *open_nogvl(void *data)
 {
     struct opening *opening = data;
-    opening->status = rat_session_open(&now_running.options, &now_running.session, opening->why, sizeof opening->why);
+    opening->status = rat_session_open(&now_running.options, &opening->session, opening->why, sizeof opening->why);
     if (opening->status == RAT_OK)
-        rat_session_id(now_running.session, &now_running.id_hi, &now_running.id_lo);
-    return NULL;
+        rat_session_id(opening->session, &now_running.id_hi, &now_running.id_lo);
+    return data;
 }
 
 bool rb_rat_session_in_child(struct rb_rat_agent *agent)
@@ -206,12 +221,15 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
     rat_session_abandon(now_running.session);
     now_running.session = NULL;
     now_running.pid = getpid();
-    now_running.generation++;
-    struct opening opening = {.status = RAT_OK};
+    now_running.users = 0; /* threads of the parent */
+    pthread_mutex_init(&attaching, NULL);
+    struct opening opening = {.session = NULL};
     open_nogvl(&opening); /* with the GVL: nobody else is in this process */
     enum rat_status status = opening.status;
-    if (status == RAT_OK)
+    if (status == RAT_OK) {
+        now_running.session = opening.session;
         status = agent_open(agent);
+    }
     if (status != RAT_OK) {
         snprintf(now_running.failure, sizeof now_running.failure, "%s",
                  *opening.why ? opening.why : rat_status_text(status));
@@ -255,17 +273,15 @@ static VALUE native_start(VALUE self, VALUE options)
     probe_words();
     now_running.options.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
     now_running.starting = true;
-    struct opening opening = {.status = RAT_OK};
-    rb_nogvl(open_nogvl, &opening, NULL, NULL, 0);
+    struct opening opening = {.session = NULL};
+    without_gvl(open_nogvl, &opening);
     now_running.starting = false;
-    if (opening.status != RAT_OK) {
-        now_running.session = NULL;
+    if (opening.status != RAT_OK)
         rb_rat_status_raise(opening.status, "start recording", opening.why);
-    }
+    now_running.session = opening.session;
     now_running.pid = getpid();
     now_running.failed_in_child = false;
     now_running.failure[0] = '\0';
-    now_running.generation++;
     enum rat_status status = agent_open(agent);
     if (status != RAT_OK) {
         (void)rat_session_stop(now_running.session, NULL, 0);
@@ -287,15 +303,32 @@ struct stopping {
 static void *stop_nogvl(void *data)
 {
     struct stopping *stopping = data;
+    const struct timespec moment = {.tv_nsec = 100000};
+    while (atomic_load_explicit(&now_running.users, memory_order_acquire) > 0) /* each leaves within its one try */
+        nanosleep(&moment, NULL);
     stopping->status = rat_session_stop(stopping->session, stopping->path, sizeof stopping->path);
-    return NULL;
+    return data;
 }
 
 static void *flush_nogvl(void *data)
 {
     struct stopping *stopping = data;
     stopping->status = rat_session_flush(stopping->session);
-    return NULL;
+    atomic_fetch_sub_explicit(&now_running.users, 1, memory_order_release);
+    return data;
+}
+
+static VALUE native_flush(VALUE self)
+{
+    (void)self;
+    if (!RUNNING || is_forked())
+        return Qfalse;
+    struct stopping stopping = {.session = now_running.session};
+    now_running.users++;
+    without_gvl(flush_nogvl, &stopping);
+    if (stopping.status != RAT_OK)
+        rb_rat_status_raise(stopping.status, "flush the recording", NULL);
+    return Qtrue;
 }
 
 /* Stop. Returns the path of the last segment, or nil when nothing ran. */
@@ -307,6 +340,13 @@ static VALUE native_stop(VALUE self)
         return Qnil;
     if (agent != rb_rat_main_agent && !is_forked())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot stop recording: only the main Ractor can");
+    int attached = is_forked() ? 0 : rb_rat_agent_others();
+    if (attached > 0) { /* they record into the session's memory, and nobody can stop them */
+        (void)native_flush(self);
+        rb_raise(rb_path2class("Ratrace::Error"),
+                 "cannot stop recording: other Ractors are attached (%d); let each call Ratrace.detach, or leave the end "
+                 "to `ratrace recover`", attached);
+    }
     if (agent->hooked)
         rb_rat_hook_remove(agent);
     if (is_forked()) { /* nothing was recorded here */
@@ -321,23 +361,11 @@ static VALUE native_stop(VALUE self)
     rat_recorder_end_all(recorder, RAT_END_STOP, now);
     agent_close(agent);
     now_running.session = NULL;
-    rb_nogvl(stop_nogvl, &stopping, NULL, NULL, 0);
+    without_gvl(stop_nogvl, &stopping);
     if (stopping.status != RAT_OK)
         rb_rat_status_raise(stopping.status, "write the end of the recording",
                             stopping.path[0] != '\0' ? stopping.path : NULL);
     return rb_str_new_cstr(stopping.path);
-}
-
-static VALUE native_flush(VALUE self)
-{
-    (void)self;
-    if (!RUNNING || is_forked())
-        return Qfalse;
-    struct stopping stopping = {.session = now_running.session};
-    rb_nogvl(flush_nogvl, &stopping, NULL, NULL, 0);
-    if (stopping.status != RAT_OK)
-        rb_rat_status_raise(stopping.status, "flush the recording", NULL);
-    return Qtrue;
 }
 
 static VALUE native_recording_p(VALUE self)
@@ -358,12 +386,16 @@ static VALUE native_attach(VALUE self)
         return Qtrue; /* the main Ractor, or attached before */
     struct rb_rat_agent *agent = rb_rat_agent_take();
     if (agent == NULL)
-        rb_raise(rb_path2class("Ratrace::Error"), "cannot attach this Ractor: %u lanes are in use", RAT_LANES);
-    enum rat_status status = agent_open(agent);
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot attach this Ractor: all %u lanes are in use", RAT_LANES);
+    agent_close(agent); /* of a Ractor that ended without detaching */
+    pthread_mutex_lock(&attaching);
+    enum rat_status status = RUNNING ? agent_open(agent) : RAT_NOT_FOUND;
+    pthread_mutex_unlock(&attaching);
     if (status != RAT_OK) {
         rb_rat_agent_give_back(agent);
         rb_rat_status_raise(status, "attach this Ractor", NULL);
     }
+    atomic_fetch_add(&now_running.attached, 1);
     rb_rat_agent_set_current(agent);
     rb_rat_hook_install(agent);
     return Qtrue;
@@ -377,7 +409,8 @@ static VALUE native_detach(VALUE self)
     if (agent == NULL || agent == rb_rat_main_agent)
         return Qfalse;
     rb_rat_hook_remove(agent);
-    if (rb_rat_agent_live(agent) && RUNNING) {
+    atomic_fetch_sub(&now_running.attached, 1);
+    if (rb_rat_agent_live(agent) && RUNNING && agent->generation == now_running.generation) {
         uint64_t now = rat_clock_ticks(agent->hot->recorder.clock);
         rat_recorder_end_all(&agent->hot->recorder, RAT_END_STOP, now);
     }
