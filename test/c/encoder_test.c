@@ -34,9 +34,12 @@ static int close_all(void **state)
 static enum rat_status encode_words(void)
 {
     struct rat_chunk_info info = lane_info(&session, 1);
+    struct guarded input = guard(words.words, words.count * sizeof *words.words);
     out.length = 0;
-    return rat_encoder_lane_chunk(encoder, &info, words.words, words.count, words.events, 1000, session_view(&session),
-                                  &out);
+    enum rat_status status = rat_encoder_lane_chunk(encoder, &info, (const uint64_t *)(const void *)input.bytes,
+                                                    words.count, words.events, 1000, session_view(&session), &out);
+    unguard(&input);
+    return status;
 }
 
 /* Encode the words at hand and decode them again. */
@@ -109,6 +112,15 @@ static void a_gap_prefix_without_its_event_is_corrupt(void **state)
     assert_int_equal(out.length, 0);
 }
 
+static void a_gap_prefix_of_another_length_is_corrupt(void **state)
+{
+    (void)state;
+    push_word(&words, rat_event_word(RAT_EVENT_GAP, 2));
+    push_word(&words, 99);
+    push_event(&words, RAT_EVENT_RETURN, 0, 3);
+    assert_int_equal(encode_words(), RAT_CORRUPT);
+}
+
 static void a_gap_prefix_before_a_rich_event_is_merged_too(void **state)
 {
     (void)state;
@@ -153,6 +165,8 @@ static void a_frame_outside_the_dictionary_is_corrupt(void **state)
     push_event(&words, RAT_EVENT_CALL, frame + 1, 3);
     assert_int_equal(encode_words(), RAT_CORRUPT);
     assert_int_equal(out.length, 0);
+    words.words[0] = rat_event_word(RAT_EVENT_CALL, RAT_EVENT_ID_MAX);
+    assert_int_equal(encode_words(), RAT_CORRUPT);
 }
 
 static void a_context_outside_the_dictionary_is_corrupt(void **state)
@@ -557,6 +571,7 @@ int main(void)
         TEST(every_length_of_varint_comes_back),
         TEST(a_gap_prefix_is_merged_into_the_next_event),
         TEST(a_gap_prefix_without_its_event_is_corrupt),
+        TEST(a_gap_prefix_of_another_length_is_corrupt),
         TEST(a_gap_prefix_before_a_rich_event_is_merged_too),
         TEST(time_that_overflows_is_corrupt),
         TEST(time_that_overflows_by_a_plain_delta_is_corrupt),
