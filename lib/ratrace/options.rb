@@ -115,7 +115,7 @@ module Ratrace
     end
 
     def check_globs(name, value)
-      return [].freeze if value.nil?
+      return [].freeze if nil.equal?(value)
 
       globs = Array === value ? value : [value]
       refuse(name, value, "at most #{GLOBS_MAX} globs") if globs.size > GLOBS_MAX
@@ -125,9 +125,17 @@ module Ratrace
       globs.map { |glob| glob.dup.freeze }.freeze
     end
 
-    # A relative glob starts at the current directory. "*.rb" matches at any depth: a star crosses slashes.
+    # A relative glob starts at the current directory. "*.rb" matches at any depth: a star crosses slashes. A method's
+    # file may be relative, too, as of `ruby app.rb`, so what lies below the current directory is named both ways.
     def absolute(globs)
-      globs.map { |glob| glob.start_with?("/", "*") ? glob : File.join(Dir.pwd, glob.delete_prefix("./")) }
+      here = "#{Dir.pwd}/"
+      globs.flat_map do |glob|
+        next [glob] if glob.start_with?("*")
+
+        full = glob.start_with?("/") ? glob : here + glob.delete_prefix("./")
+        near = full.delete_prefix(here)
+        near == full ? [full] : [full, near, "./#{near}"]
+      end
     end
   end
 end
