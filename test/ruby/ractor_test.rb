@@ -1,0 +1,200 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/processes"
+require "support/recordings"
+
+# Ratrace.attach and Ratrace.detach: a lane for each Ractor that asks. In processes of their own, because a process with
+# more than one Ractor stays another.
+class RactorTest < Minitest::Test
+  include Recordings
+  include Processes
+
+  WORK = <<~RUBY
+    require "ratrace"
+    module Work
+      def self.tick = 1
+    end
+    OUT = ARGV.first.freeze
+    def stop_when_alone
+      200.times do
+        GC.start # a Ractor that ended is noticed when it is collected
+        return Ratrace.stop
+      rescue Ratrace::Error
+        Thread.pass
+      end
+      raise "still attached"
+    end
+  RUBY
+
+  def record_code(code)
+    run_well(WORK + code, out_dir)
+  end
+
+  # Calls of Work.tick by lane, the busiest last.
+  def ticks_by_lane
+    events = events_in(out_dir).select { |event| event["type"] == "call" && event["method"] == "tick" }
+    events.group_by { |event| event["lane"] }.transform_values(&:size)
+  end
+
+  def test_an_attached_ractor_has_a_lane_of_its_own_with_every_call
+    out = record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      ractor = Ractor.new do
+        p Ratrace.attach, Ratrace.attach
+        1000.times { Work.tick }
+        p Ratrace.detach, Ratrace.detach
+        500.times { Work.tick }
+      end
+      30.times { Work.tick }
+      ractor.take
+      Ratrace.stop
+    RUBY
+    assert_equal "true\ntrue\ntrue\nfalse\n", out
+    assert_equal({ 1 => 30, 3 => 1000 }, ticks_by_lane)
+    assert_sound(out_dir)
+  end
+
+  def test_a_ractor_that_did_not_attach_is_not_recorded
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      Work.tick
+      Ractor.new { 100.times { Work.tick } }.take
+      Ratrace.stop
+    RUBY
+    assert_equal({ 1 => 1 }, ticks_by_lane)
+  end
+
+  def test_ractors_that_attach_at_once_have_different_lanes
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT, slot_size: 1 << 20)
+      ractors = 8.times.map do
+        Ractor.new do
+          Ractor.receive
+          Ratrace.attach
+          1000.times { Work.tick }
+          Ratrace.detach
+        end
+      end
+      ractors.each { |ractor| ractor.send(:go) }
+      ractors.each(&:take)
+      Ratrace.stop
+    RUBY
+    assert_equal((3..10).to_h { |lane| [lane, 1000] }, ticks_by_lane)
+    assert_sound(out_dir)
+  end
+
+  def test_lanes_run_out_with_an_error_and_no_harm
+    out = record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT, slot_size: 16_384)
+      refused = 20.times.count do
+        Ractor.new do
+          Ratrace.attach
+          Work.tick
+          Ratrace.detach
+          false
+        rescue Ratrace::Error => e
+          e.message.match?(/cannot attach this Ractor/)
+        end.take
+      end
+      puts refused
+      Ratrace.stop
+    RUBY
+    assert_equal 20, ticks_by_lane.values.sum + out.to_i
+    assert_operator ticks_by_lane.size, :>=, 14
+    assert_sound(out_dir)
+  end
+
+  def test_a_stop_is_refused_while_a_ractor_is_attached
+    out = record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      ractor = Ractor.new do
+        Ratrace.attach
+        Ractor.yield :on
+        100_000.times { Work.tick }
+        Ractor.receive
+        Ratrace.detach
+      end
+      ractor.take
+      begin
+        Ratrace.stop
+      rescue Ratrace::Error => e
+        puts e.message
+      end
+      puts Ratrace.recording?
+      Work.tick
+      ractor.send(:go)
+      ractor.take
+      puts File.exist?(Ratrace.stop)
+    RUBY
+    assert_match(/\Acannot stop recording: .*Ractor.*detach.*\ntrue\ntrue\n\z/, out)
+    assert_equal 1, ticks_by_lane[1]
+  end
+
+  def test_a_ractor_that_ended_without_detaching_does_not_hold_up_a_stop
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      Ractor.new do
+        Ratrace.attach
+        100.times { Work.tick }
+        nil
+      end.take
+      stop_when_alone
+    RUBY
+    assert_equal({ 3 => 100 }, ticks_by_lane)
+  end
+
+  def test_a_process_that_exits_with_a_ractor_attached_exits_as_it_would
+    outcome = run_code(<<~RUBY, out_dir)
+      #{WORK}
+      Ratrace.start(out_dir: OUT)
+      ractor = Ractor.new do
+        Ratrace.attach
+        Ractor.yield :on
+        loop { Work.tick }
+      end
+      ractor.take
+      exit 7
+    RUBY
+    assert_equal 7, outcome.status.exitstatus, outcome.err
+    assert_empty outcome.err
+    run_process(RbConfig.ruby, EXE, "recover", out_dir)
+    assert_operator ticks_by_lane.fetch(3), :>, 0
+  end
+
+  def test_a_ractors_threads_and_fibers_have_stacks_of_their_own
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      Ractor.new do
+        Ratrace.attach
+        Work.tick
+        3.times { Thread.new { Work.tick }.join }
+        3.times { Fiber.new { Work.tick }.resume }
+        Ratrace.detach
+      end.take
+      Ratrace.stop
+    RUBY
+    ticks = events_in(out_dir).select { |event| event["method"] == "tick" }
+    assert_equal 7, ticks.map { |event| event["context"] }.uniq.size
+    assert_sound(out_dir)
+  end
+
+  def test_start_and_stop_belong_to_the_main_ractor
+    out = record_code(<<~RUBY)
+      puts(Ractor.new(OUT) do |dir|
+        Ratrace.start(out_dir: dir)
+      rescue StandardError => e
+        e.class
+      end.take)
+      Ratrace.start(out_dir: OUT)
+      puts(Ractor.new do
+        Ratrace.stop
+      rescue Ratrace::Error => e
+        e.message
+      end.take)
+      puts Ratrace.recording?
+      Ratrace.stop
+    RUBY
+    assert_match(/only the main Ractor can\ntrue\n\z/, out)
+  end
+end

@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+require_relative "recordings"
+
+# Ruby programs in processes of their own: fed, watched, and ended with their whole group when they hang.
+module Processes
+  EXE = File.join(ROOT, "exe/ratrace")
+  LIB = File.join(ROOT, "lib")
+
+  # What a program did.
+  Outcome = Struct.new(:out, :err, :status, :timed_out, keyword_init: true) do
+    def success?
+      !timed_out && status.success?
+    end
+
+    # What a parent process can see of it.
+    def visible
+      { out: out, err: err, exit: status.exitstatus, signal: status.termsig, timed_out: timed_out }
+    end
+  end
+
+  # A block may talk to the running program: it gets its pid, stdin, and stdout up to what it reads itself.
+  def run_process(*command, env: {}, input: "", chdir: ROOT, timeout: Recordings::PATIENCE)
+    Open3.popen3({ "RUBYOPT" => nil, **env }, *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
+      read_early = +""
+      read_early << yield(process.pid, stdin, out).to_s if block_given?
+      feed(stdin, input)
+      readers = [out, err].map { |io| Thread.new { io.read } }
+      timed_out = process.join(timeout).nil?
+      end_group(process.pid) if timed_out
+      texts = readers.map(&:value)
+      Outcome.new(out: read_early + texts[0], err: texts[1], status: process.value, timed_out: timed_out)
+    end
+  end
+
+  # Code that may `require "ratrace"`. A warning, a hang or a failure fails the test.
+  def run_code(code, *arguments, env: {}, **options)
+    outcome = run_process(RbConfig.ruby, "-w", "-W:no-experimental", "-I#{LIB}", "-e", code, *arguments, env: env, **options)
+    refute outcome.timed_out, "hung:\n#{outcome.err}"
+    refute_match(/warning: /, outcome.err)
+    outcome
+  end
+
+  def run_well(code, *arguments, **options)
+    outcome = run_code(code, *arguments, **options)
+    assert outcome.status.success?, "#{outcome.status}\n#{outcome.err}#{outcome.out}"
+    assert_empty outcome.err
+    outcome.out
+  end
+
+  private
+
+  def feed(stdin, input)
+    stdin.write(input) unless stdin.closed?
+    stdin.close unless stdin.closed?
+  rescue Errno::EPIPE
+    nil # it did not want to hear all of it
+  end
+
+  def end_group(pid)
+    Process.kill(:KILL, -pid)
+  rescue Errno::ESRCH
+    nil
+  end
+end
