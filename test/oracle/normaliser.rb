@@ -25,7 +25,7 @@ module Oracle
     end
 
     def normalise(sessions)
-      contexts = sessions.flat_map(&:roots).map { |root| children_of(root, true, false) }
+      contexts = sessions.flat_map(&:roots).map { |root| children_of(bracketed(root), true, false) }
       contexts.reject(&:empty?).sort_by { |calls| JSON.generate(calls, max_nesting: false) }
     end
 
@@ -41,6 +41,19 @@ module Oracle
 
     private
 
+    # See bracket.rb.
+    def bracketed(root)
+      calls = above_base(root)
+      first = calls.index { |node| node.method == "oracle_first_line" } || -1
+      last = calls.rindex { |node| node.method == "oracle_last_line" } || calls.size
+      Node.root.tap { |part| part.children = calls[first + 1...last] }
+    end
+
+    # Frames open at start may stay open to the end.
+    def above_base(node)
+      node.children.flat_map { |child| child.base ? above_base(child) : [child] }
+    end
+
     # +own+: the frame above belongs to the program, so a method of the VM that it calls does, too.
     def children_of(node, own, loading, depth = 0)
       loading ||= LOADERS.match?(node.file.to_s)
@@ -49,16 +62,16 @@ module Oracle
 
     def shape(node, own, loading, depth)
       return children_of(node, node.base, loading, depth) if node.base
-      return children_of(node, true, loading, depth) if launch?(node, own)
+      return children_of(node, true, loading, depth) if launch?(node, depth)
       return children_of(node, false, loading, depth) unless of_vm?(node) ? own : own?(node, loading)
       return [] if depth > OVERFLOW && !node.returned
 
       [[*node.identity, line(node), node.returned ? "returned" : "gone", children_of(node, true, loading, depth + 1)]]
     end
 
-    # The launcher's `load` of the program.
-    def launch?(node, own)
-      node.c? && !own && node.identity.first(2) == %w[Kernel load]
+    # The `load` of the program by bracket.rb.
+    def launch?(node, depth)
+      node.c? && depth.zero? && node.identity.first(2) == %w[Kernel load]
     end
 
     def line(node)

@@ -13,6 +13,7 @@ class OracleTest < Minitest::Test
   parallelize_me!
 
   ORACLE = File.expand_path("../oracle", __dir__)
+  BRACKET = File.join(ORACLE, "bracket.rb")
   STRESS_TIMEOUT = 300
   MODES = {
     "normal" => {},
@@ -35,9 +36,10 @@ class OracleTest < Minitest::Test
   private
 
   def assert_recorded_truthfully(path)
-    plain = Oracle::ProgramRun.new("-w", path)
-    oracle = Oracle::RecordedRun.new(path, c_calls: MODE == "c_calls")
-    product = Oracle::ProductRun.new(path, **SETTINGS)
+    command = MODE == "c_calls" ? [BRACKET, path] : [path]
+    plain = Oracle::ProgramRun.new("-w", *command)
+    oracle = Oracle::RecordedRun.new(*command, c_calls: MODE == "c_calls")
+    product = Oracle::ProductRun.new(*command, **SETTINGS)
 
     assert_equal plain.outcome, oracle.run.outcome, "the oracle changed what the program does"
     assert_equal plain.outcome, product.outcome, "the product changed what the program does"
