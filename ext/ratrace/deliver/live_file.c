@@ -347,7 +347,8 @@ bool rat_live_hold(struct rat_live_file *live)
 void rat_live_close(struct rat_live_file *live, bool keep)
 {
     uint64_t hi = rat_live_head(live)->session_hi, lo = rat_live_head(live)->session_lo;
-    munmap(live->mapping, live->length);
+    if (!live->shared)
+        munmap(live->mapping, live->length);
     if (live->path[0] == '\0')
         return;
     struct stat found;

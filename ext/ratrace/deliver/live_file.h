@@ -34,6 +34,7 @@ struct rat_live_file {
     ino_t inode;
     char path[RAT_LIVE_PATH_MAX]; /* "" = anonymous memory */
     char why_anonymous[RAT_LIVE_PATH_MAX + 64];
+    bool shared; /* somebody may still store into it: closing leaves it mapped */
 };
 
 /* The directory: `wanted`, else $RATRACE_LIVE_DIR, else the default. Reads the environment, so it is for threads

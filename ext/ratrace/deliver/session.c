@@ -248,6 +248,14 @@ enum rat_status rat_session_flush(struct rat_session *session)
 
 /* ---------------------------------------------------------------- end */
 
+static void close_lanes(struct rat_session *session)
+{
+    for (uint32_t i = 0; i < RAT_LANES; i++)
+        if (is_open(session, i))
+            atomic_store_explicit(&session->serializer.lanes[i].consumer.lane->state, RAT_LANE_CLOSED,
+                                  memory_order_release);
+}
+
 enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t path_length)
 {
     atomic_store_explicit(&session->cancel, 1, memory_order_relaxed); /* looked at between files */
@@ -257,10 +265,18 @@ enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t
     if (path != NULL && path_length > 0)
         snprintf(path, path_length, "%s", session->serializer.outlet.published);
     rat_outlet_free(&session->serializer.outlet);
-    rat_dict_free(session->dict);
+    if (session->live.shared)
+        close_lanes(session);
+    else
+        rat_dict_free(session->dict);
     rat_live_close(&session->live, status != RAT_OK);
     free(session);
     return status;
+}
+
+void rat_session_share(struct rat_session *session)
+{
+    session->live.shared = true;
 }
 
 void rat_session_abandon(struct rat_session *session)

@@ -67,6 +67,10 @@ RAT_MUST_CHECK enum rat_status rat_session_flush(struct rat_session *session);
  * returned. `path` (may be NULL) gets the last segment's final path. Blocks. */
 enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t path_length);
 
+/* A producer of another lane may come even after stop (a Ractor that nobody can halt): its lane is closed, so that it
+ * drops, and mapping and dictionary are never given back. Before stop. */
+void rat_session_share(struct rat_session *session);
+
 /* In a forked child: forget, close the inherited descriptors, free the private memory. */
 void rat_session_abandon(struct rat_session *session);
 

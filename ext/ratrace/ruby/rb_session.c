@@ -96,6 +96,11 @@ static char **copy_globs(VALUE array, size_t *count)
 
 static void free_options(void)
 {
+    if (rb_rat_agent_others() > 0) {
+        now_running.filter = (struct rb_rat_filter){0}; /* an attached Ractor may still look at them */
+        memset(now_running.strings, 0, sizeof now_running.strings);
+        return;
+    }
     for (int i = 0; i < STRINGS; i++) {
         free(now_running.strings[i]);
         now_running.strings[i] = NULL;
@@ -340,13 +345,6 @@ static VALUE native_stop(VALUE self)
         return Qnil;
     if (agent != rb_rat_main_agent && !is_forked())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot stop recording: only the main Ractor can");
-    int attached = is_forked() ? 0 : rb_rat_agent_others();
-    if (attached > 0) { /* they record into the session's memory, and nobody can stop them */
-        (void)native_flush(self);
-        rb_raise(rb_path2class("Ratrace::Error"),
-                 "cannot stop recording: other Ractors are attached (%d); let each call Ratrace.detach, or leave the end "
-                 "to `ratrace recover`", attached);
-    }
     if (agent->hooked)
         rb_rat_hook_remove(agent);
     if (is_forked()) { /* nothing was recorded here */
@@ -360,7 +358,11 @@ static VALUE native_stop(VALUE self)
     rat_recorder_bury(recorder, now);
     rat_recorder_end_all(recorder, RAT_END_STOP, now);
     agent_close(agent);
+    pthread_mutex_lock(&attaching);
     now_running.session = NULL;
+    if (rb_rat_agent_others() > 0) /* attached Ractors store into its memory, and nobody can halt them */
+        rat_session_share(stopping.session);
+    pthread_mutex_unlock(&attaching);
     without_gvl(stop_nogvl, &stopping);
     if (stopping.status != RAT_OK)
         rb_rat_status_raise(stopping.status, "write the end of the recording",
@@ -395,7 +397,6 @@ static VALUE native_attach(VALUE self)
         rb_rat_agent_give_back(agent);
         rb_rat_status_raise(status, "attach this Ractor", NULL);
     }
-    atomic_fetch_add(&now_running.attached, 1);
     rb_rat_agent_set_current(agent);
     rb_rat_hook_install(agent);
     return Qtrue;
@@ -409,8 +410,7 @@ static VALUE native_detach(VALUE self)
     if (agent == NULL || agent == rb_rat_main_agent)
         return Qfalse;
     rb_rat_hook_remove(agent);
-    atomic_fetch_sub(&now_running.attached, 1);
-    if (rb_rat_agent_live(agent) && RUNNING && agent->generation == now_running.generation) {
+    if (rb_rat_agent_live(agent)) { /* after a stop its memory is still there, for nobody to read */
         uint64_t now = rat_clock_ticks(agent->hot->recorder.clock);
         rat_recorder_end_all(&agent->hot->recorder, RAT_END_STOP, now);
     }
