@@ -15,7 +15,8 @@
  * that says which attempt comes next. So the checker knows what each word must be, and the accounting must come out
  * exactly: attempts = stored + dropped, and drained + still in the slots = stored.
  *
- * Built with one of RAT_MUTATE_... it must fail. Exit status: 0 all right, 1 wrong, 2 usage, 3 this machine cannot.
+ * Built with one of RAT_MUTATE_... it must fail. Exit status: 0 all right, 1 wrong, 64 usage, 77 this
+ * machine cannot.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -45,6 +46,8 @@
 #define RARE_STALL_EVERY 3u
 #define FAR_WORDS (UINT32_C(8) << 20)
 #define FAULTS_SHOWN 4u
+#define EXIT_USAGE 64
+#define EXIT_CANNOT 77
 
 static struct {
     double seconds;
@@ -454,7 +457,7 @@ static void run_idle(void)
     record_next(producer.strong);
 }
 
-static int parse(int argc, char **argv)
+static bool parse(int argc, char **argv)
 {
     enum { SECONDS, FLIP_HZ, FENCE, SLOT_BYTES, PIN, MISSING, STALL, IDLE };
     static const struct option names[] = {
@@ -476,29 +479,29 @@ static int parse(int argc, char **argv)
             else if (strcmp(optarg, "seq_cst") == 0)
                 option.fence = RAT_FENCE_SEQ_CST;
             else if (strcmp(optarg, "membarrier") != 0)
-                return 2;
+                return false;
             break;
         default:
-            return 2;
+            return false;
         }
     }
-    return optind == argc && option.slot_bytes >= 64 && option.slot_bytes <= RAT_SLOT_BYTES_MAX ? 0 : 2;
+    return optind == argc && option.slot_bytes >= 64 && option.slot_bytes <= RAT_SLOT_BYTES_MAX;
 }
 
 int main(int argc, char **argv)
 {
-    if (parse(argc, argv) != 0) {
+    if (!parse(argc, argv)) {
         fputs("lane_stress: wrong option; they stand at the top of lane_stress.c\n", stderr);
-        return 2;
+        return EXIT_USAGE;
     }
     if (rat_fence_choose(option.fence) != option.fence) {
         puts("no membarrier here");
-        return 3;
+        return EXIT_CANNOT;
     }
     uint64_t *slots = aligned_alloc(4096, (2 * (size_t)option.slot_bytes + 4095) / 4096 * 4096);
     far_away = option.missing_stores ? calloc(FAR_WORDS, sizeof *far_away) : NULL;
     if (slots == NULL || (option.missing_stores && far_away == NULL))
-        return 3;
+        return EXIT_CANNOT;
     struct rat_anchor anchor = {.ticks = 0};
     rat_lane_open(&lane, slots, option.slot_bytes, &anchor, &producer, &consumer, option.fence);
     if (option.stall)
@@ -508,7 +511,7 @@ int main(int argc, char **argv)
         run_idle();
     } else if (!run_threads()) {
         puts("needs two CPUs");
-        return 3;
+        return EXIT_CANNOT;
     }
     check_totals();
     if (faults == 0)

@@ -170,15 +170,13 @@ static inline __attribute__((always_inline)) uint64_t rat_lane_knock(struct rat_
 static inline __attribute__((always_inline)) void rat_lane_inside(struct rat_slot_head *head, uint64_t w, uint64_t next)
 {
     (void)head, (void)w, (void)next;
-    RAT_TEST_POINT("lane.entered");
 #ifdef RAT_MUTATE_EARLY_CLEAR
     atomic_store_explicit(&head->w, w, memory_order_release);
-    RAT_TEST_POINT("lane.early");
 #endif
 #ifdef RAT_MUTATE_PUBLISH_FIRST
     atomic_store_explicit(&head->w, next, memory_order_release);
-    RAT_TEST_POINT("lane.early");
 #endif
+    RAT_TEST_POINT("lane.entered");
 }
 
 /* Record one plain event (rat_event_word(kind, id)) at `now`. True: stored. False: nothing happened; take the slow
