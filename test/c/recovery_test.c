@@ -226,6 +226,17 @@ static void test_drops_are_told(void **state)
     assert_true(truth->dropped > 0);
 }
 
+static void test_drops_told_in_an_earlier_segment_are_not_told_again(void **state)
+{
+    (void)state;
+    const struct life life = {.bursts = 4, .burst = 20000, .flushes = true, .segment_bytes = 1,
+                              .point = "serializer.encoded", .nth = 4};
+    live_and_die(&life);
+    recover();
+    assert_recovered(); /* opening drops of each chunk are the closing ones of the chunk before */
+    assert_true(truth->dropped > 0);
+}
+
 static void test_a_session_that_recorded_nothing_leaves_nothing(void **state)
 {
     (void)state;
@@ -339,9 +350,8 @@ static void test_a_full_disk_leaves_it_for_later(void **state)
 
 /* ---------------------------------------------------------------- who may not be recovered */
 
-static void test_the_living_are_left_alone(void **state)
+static void leave_the_living_alone(bool flushed)
 {
-    (void)state;
     int ready[2], go[2];
     assert_int_equal(pipe(ready) + pipe(go), 0);
     pid_t child = fork();
@@ -352,7 +362,8 @@ static void test_the_living_are_left_alone(void **state)
         struct recorder recorder;
         open_lane(&recorder, open_session(&options), RAT_LANE_MAIN);
         record_many(&recorder, 100);
-        (void)!rat_session_flush(recorder.session);
+        if (flushed)
+            (void)!rat_session_flush(recorder.session);
         record_many(&recorder, 100);
         (void)!write(ready[1], &byte, 1);
         (void)!read(go[0], &byte, 1);
@@ -368,6 +379,18 @@ static void test_the_living_are_left_alone(void **state)
     assert_int_equal(status, 0);
     assert_int_equal(read_back(place.out).lane[1].decoded, 200);
     close(ready[0]), close(ready[1]), close(go[0]), close(go[1]);
+}
+
+static void test_the_living_are_left_alone(void **state)
+{
+    (void)state;
+    leave_the_living_alone(true);
+}
+
+static void test_the_living_are_left_alone_before_they_have_written(void **state)
+{
+    (void)state;
+    leave_the_living_alone(false);
 }
 
 static void test_a_process_does_not_recover_itself(void **state)
@@ -454,6 +477,22 @@ static void test_a_part_file_alone_is_published_without_a_closing_chunk(void **s
     assert_int_equal(tally.closings + tally.crashes, 0); /* what is lost behind it is not known */
     assert_int_equal(tally.lane[1].decoded, 1800);
     assert_nothing_left();
+}
+
+static void test_a_part_file_stays_while_its_live_file_is_refused(void **state)
+{
+    (void)state;
+    live_and_die(&ordinary);
+    find_files();
+    const uint32_t version = RAT_LIVE_VERSION + 1;
+    int fd = open(live_path, O_RDWR);
+    assert_int_equal(pwrite(fd, &version, 4, offsetof(struct rat_live_head, version)), 4);
+    close(fd);
+    struct rat_recovery found;
+    assert_int_equal(rat_recover(place.out, place.live, NULL, NULL, &found), RAT_UNSUPPORTED);
+    assert_int_equal(found.failed, 1);
+    assert_int_equal(count_files(place.out, RAT_SEGMENT_PART), 1);
+    assert_int_equal(count_files(place.live, RAT_LIVE_SUFFIX), 1);
 }
 
 static void test_a_torn_tail_is_cut(void **state)
@@ -650,15 +689,18 @@ int main(void)
         TEST(test_a_process_may_die_at_any_point),
         TEST(test_the_event_being_written_is_counted_in_flight),
         TEST(test_drops_are_told),
+        TEST(test_drops_told_in_an_earlier_segment_are_not_told_again),
         TEST(test_a_session_that_recorded_nothing_leaves_nothing),
         TEST(test_a_recovery_may_die_at_any_point),
         TEST(test_two_recoveries_at_once_do_it_once),
         TEST(test_a_full_disk_leaves_it_for_later),
         TEST(test_the_living_are_left_alone),
+        TEST(test_the_living_are_left_alone_before_they_have_written),
         TEST(test_a_process_does_not_recover_itself),
         TEST(test_a_session_recovers_what_was_left_before_it),
         TEST(test_other_directories_are_not_touched),
         TEST(test_a_part_file_alone_is_published_without_a_closing_chunk),
+        TEST(test_a_part_file_stays_while_its_live_file_is_refused),
         TEST(test_a_torn_tail_is_cut),
         TEST(test_a_chunk_torn_from_the_part_file_comes_from_the_slot),
         TEST(test_an_empty_part_file_is_removed_when_it_is_old),

@@ -498,7 +498,6 @@ static enum rat_status publish(struct salvage *s)
 /* The part file was closed by its owner: publish it, and what is left goes into a segment of its own. */
 static enum rat_status publish_closed(struct salvage *s)
 {
-    s->outlet.closed = true;
     enum rat_status status = publish(s);
     uint32_t segment = atomic_load_explicit(&s->head->segment, memory_order_relaxed);
     atomic_store_explicit(&s->head->segment, segment + 1, memory_order_relaxed);
@@ -537,9 +536,7 @@ enum rat_status rat_salvage_session(struct rat_live_view *view, const char *live
         look_back(&s, atomic_load_explicit(&s.head->segment, memory_order_relaxed) - 1);
     if (status == RAT_OK && s.last == RAT_REASON_CLOSING)
         status = publish_closed(&s);
-    if (status == RAT_OK && s.last == RAT_REASON_CRASH)
-        s.outlet.closed = true; /* an earlier recovery came this far */
-    else if (status == RAT_OK)
+    if (status == RAT_OK && s.last != RAT_REASON_CRASH) /* else an earlier recovery came that far */
         status = salvage_lanes(&s);
     RAT_TEST_POINT("salvage.closed");
     if (status == RAT_OK && unlink(live_path) != 0 && errno != ENOENT)
