@@ -21,6 +21,11 @@ const char *rat_clock_name(enum rat_clock_kind kind)
     return "unknown";
 }
 
+uint64_t rat_clock_monotonic(void)
+{
+    return rat_clock_ns(CLOCK_MONOTONIC);
+}
+
 struct rat_anchor rat_anchor_take(enum rat_clock_kind kind)
 {
     struct rat_anchor best = {.width_ticks = UINT32_MAX};
