@@ -249,7 +249,7 @@ static void public_repair(struct rb_rat_agent *agent, uint64_t now)
     uint32_t depth = rat_recorder_depth(recorder);
     if (depth <= DEEP)
         return;
-    if (rb_rat_stack_at_least((int)depth) && --recorder->audit % DEEP_VERIFY != 0)
+    if (rb_rat_stack_at_least(agent, (int)depth) && --recorder->audit % DEEP_VERIFY != 0)
         return;
     verify_after_drop(agent, now);
 }

@@ -22,10 +22,10 @@ int rb_rat_stack_count(struct rb_rat_agent *agent)
     }
 }
 
-bool rb_rat_stack_at_least(int depth)
+bool rb_rat_stack_at_least(struct rb_rat_agent *agent, int depth)
 {
-    VALUE frame;
-    return depth <= 0 || rb_profile_frames(depth - 1, 1, &frame, NULL) == 1;
+    int count = rb_rat_stack_count(agent);
+    return count < 0 || count >= depth;
 }
 
 void rb_rat_stack_take_base(struct rb_rat_agent *agent, int skip, uint64_t now)

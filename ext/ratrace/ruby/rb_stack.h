@@ -12,8 +12,8 @@
  * -1 = out of memory. */
 int rb_rat_stack_count(struct rb_rat_agent *agent);
 
-/* Is the stack at least `depth` frames deep? Cheaper than counting. */
-bool rb_rat_stack_at_least(int depth);
+/* Is the stack at least `depth` frames deep? Counts them: on 3.1 rb_profile_frames ignores where it is to start. */
+bool rb_rat_stack_at_least(struct rb_rat_agent *agent, int depth);
 
 /* Take the current context's base: all frames but the top `skip`. */
 void rb_rat_stack_take_base(struct rb_rat_agent *agent, int skip, uint64_t now);
