@@ -21,9 +21,19 @@ module Processes
     end
   end
 
+  # Live files of the programs a test runs, apart from those of anything else on this machine.
+  def live_dir
+    @live_dir ||= Dir.mktmpdir("ratrace-live", File.writable?("/dev/shm") ? "/dev/shm" : nil)
+  end
+
+  def teardown
+    FileUtils.rm_rf(@live_dir) if @live_dir
+    super
+  end
+
   # A block may talk to the running program: it gets its pid, stdin, and stdout up to what it reads itself.
   def run_process(*command, env: {}, input: "", chdir: ROOT, timeout: Recordings::PATIENCE)
-    Open3.popen3({ "RUBYOPT" => nil, **env }, *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
+    Open3.popen3({ "RUBYOPT" => nil, "RATRACE_LIVE_DIR" => live_dir, **env }, *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
       read_early = +""
       read_early << yield(process.pid, stdin, out).to_s if block_given?
       feed(stdin, input)
