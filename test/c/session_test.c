@@ -778,6 +778,10 @@ static void test_a_flush_waits_for_a_producer_that_sits_inside(void **state)
 static void test_a_child_abandons_and_the_parent_goes_on(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: TSan forbids threads in a forked child\n");
+    skip();
+#endif
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
     for (int i = 0; i < 5; i++) {
