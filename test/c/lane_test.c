@@ -359,18 +359,20 @@ static void a_payload_larger_than_the_room_stores_nothing(void **state)
 static void a_large_gap_becomes_a_prefix_of_the_event(void **state)
 {
     (void)state;
-    uint64_t later = START + RAT_EVENT_DELTA_MAX + 1;
-    assert_true(record(1, START));
-    assert_true(record(2, START + RAT_EVENT_DELTA_MAX)); /* the largest that fits */
-    assert_false(put(3, START + RAT_EVENT_DELTA_MAX + later));
-    assert_true(record(3, START + RAT_EVENT_DELTA_MAX + later));
+    uint64_t now = START, large = RAT_EVENT_DELTA_MAX + 1;
+    assert_true(record(1, now));
+    assert_true(put(2, now += RAT_EVENT_DELTA_MAX)); /* the largest that fits */
+    assert_int_equal(append(3, now += RAT_EVENT_DELTA_MAX), RAT_APPEND_STORED);
+    assert_false(put(4, now += large));
+    assert_true(record(4, now));
     flip();
-    assert_int_equal(drain.events, 3);
-    assert_int_equal(drain.count, 5);
+    assert_int_equal(drain.events, 4);
+    assert_int_equal(drain.count, 6);
     assert_int_equal(rat_event_delta(drain.words[1]), RAT_EVENT_DELTA_MAX);
-    assert_int_equal(drain.words[2], rat_event_word(RAT_EVENT_GAP, 1));
-    assert_int_equal(drain.words[3], later);
-    assert_int_equal(drain.words[4], call(3));
+    assert_int_equal(rat_event_delta(drain.words[2]), RAT_EVENT_DELTA_MAX);
+    assert_int_equal(drain.words[3], rat_event_word(RAT_EVENT_GAP, 1));
+    assert_int_equal(drain.words[4], large);
+    assert_int_equal(drain.words[5], call(4));
 }
 
 static void a_gap_prefix_without_room_for_its_event_is_not_stored(void **state)
