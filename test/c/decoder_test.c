@@ -12,6 +12,7 @@ struct forged {
     size_t body_bytes;
     bool keep_size, keep_body_bytes, keep_body_check, keep_raw_bytes; /* as the test set them */
     uint32_t check_off;                                               /* added to header_check */
+    size_t body_claim;                                                /* added to the body field's length */
     uint8_t tail[64];                                                 /* behind the body */
     size_t tail_bytes;
 };
@@ -86,7 +87,8 @@ static size_t seal(uint8_t *to)
         chunk->size = 1;
     uint8_t head[2048];
     size_t length = ratrace__v1__chunk__get_packed_size(chunk), size_bytes = 1;
-    for (size_t left = forged.body_bytes; left > 0x7F; left >>= 7)
+    const size_t claimed = forged.body_bytes + forged.body_claim;
+    for (size_t left = claimed; left > 0x7F; left >>= 7)
         size_bytes++;
     if (!forged.keep_size)
         chunk->size = (uint32_t)(length + 6 + 2 + size_bytes + forged.body_bytes + forged.tail_bytes);
@@ -100,7 +102,7 @@ static size_t seal(uint8_t *to)
                            0xFA, 1},
            8);
     at += 8;
-    for (size_t left = forged.body_bytes, i = size_bytes; i > 0; i--, left >>= 7)
+    for (size_t left = claimed, i = size_bytes; i > 0; i--, left >>= 7)
         *at++ = (uint8_t)((left & 0x7F) | (i > 1 ? 0x80 : 0));
     memcpy(at, forged.body, forged.body_bytes);
     at += forged.body_bytes;
@@ -220,6 +222,26 @@ static void a_second_body_is_corrupt(void **state)
     memcpy(forged.tail, "\xFA\x01\x00", 3);
     forged.tail_bytes = 3;
     assert_int_equal(header_status(), RAT_CORRUPT);
+}
+
+static void a_body_that_reaches_behind_the_chunk_is_corrupt(void **state)
+{
+    (void)state;
+    put_body("xyz", 3);
+    forged.body_claim = 1;
+    forged.keep_body_bytes = true;
+    forged.chunk.body_bytes = 4;
+    assert_int_equal(header_status(), RAT_CORRUPT);
+}
+
+static void a_field_whose_length_wraps_around_is_corrupt(void **state)
+{
+    (void)state;
+    /* behind the sync, a field of 2^64 - 11 bytes: tag and length are 11, so the next one would be itself */
+    static const char bytes[] = "\x0A\x10" RAT_SYNC_CONSTANT "noncence\x52\xF5\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01";
+    struct guarded input = guard(bytes, sizeof bytes - 1);
+    assert_int_equal(rat_decode_header(input.bytes, sizeof bytes - 1, &header), RAT_CORRUPT);
+    unguard(&input);
 }
 
 static void a_checked_field_behind_the_check_is_corrupt(void **state)
@@ -355,6 +377,18 @@ static void a_second_frame_is_corrupt(void **state)
     put_zstd(unknown_field, sizeof unknown_field, 1);
     memcpy(forged.body + forged.body_bytes, forged.body, forged.body_bytes);
     forged.body_bytes *= 2;
+    assert_int_equal(body_status(), RAT_CORRUPT);
+}
+
+static void an_empty_or_skippable_frame_behind_is_corrupt(void **state)
+{
+    (void)state;
+    put_zstd(unknown_field, sizeof unknown_field, 0);
+    size_t length = forged.body_bytes;
+    forged.body_bytes += ZSTD_compress(forged.body + length, 100, "", 0, 1);
+    assert_int_equal(body_status(), RAT_CORRUPT);
+    memcpy(forged.body + length, "\x50\x2A\x4D\x18\x01\0\0\0x", 9);
+    forged.body_bytes = length + 9;
     assert_int_equal(body_status(), RAT_CORRUPT);
 }
 
@@ -530,6 +564,9 @@ static void a_snapshot_deeper_than_its_payload_is_corrupt(void **state)
     body.n_rich = 1;
     payload[0] = 0;
     assert_int_equal(message_status(), RAT_CORRUPT);
+    words = 2;
+    body.n_rich = 0; /* nothing there to read a depth from */
+    assert_int_equal(message_status(), RAT_CORRUPT);
 }
 
 static void an_end_without_payload_is_corrupt(void **state)
@@ -681,6 +718,8 @@ int main(void)
         TEST(causes_of_a_later_version_are_summed_up),
         TEST(fields_of_a_later_version_behind_the_body_are_stepped_over),
         TEST(a_second_body_is_corrupt),
+        TEST(a_body_that_reaches_behind_the_chunk_is_corrupt),
+        TEST(a_field_whose_length_wraps_around_is_corrupt),
         TEST(a_checked_field_behind_the_check_is_corrupt),
         TEST(long_text_in_the_session_is_cut),
         TEST(every_shorter_input_is_corrupt),
@@ -695,6 +734,7 @@ int main(void)
         TEST(a_frame_without_content_size_is_corrupt),
         TEST(anything_behind_the_frame_is_corrupt),
         TEST(a_second_frame_is_corrupt),
+        TEST(an_empty_or_skippable_frame_behind_is_corrupt),
         TEST(a_skippable_frame_is_corrupt),
         TEST(a_frame_with_a_dictionary_id_is_corrupt),
         TEST(a_window_of_more_than_16_mib_is_corrupt),
