@@ -23,22 +23,19 @@
  *   tells the loss at stop.
  * Flush. What was recorded before the call is in the active slot, or in a drain, or in a pending flip with some of it
  *   in the other slot. If anything is in progress, two rounds that complete are enough, else one.
- * Kill at any step: recovery.c. Fork at any step: the child frees our memory only if `working` is 0, which is stored
+ * Kill at any step: salvage.c. Fork at any step: the child frees our memory only if `working` is 0, which is stored
  *   around everything that changes it; otherwise it leaks it.
  * Poll. A slot filled at 300 MB/s from half full on must be met before it is full; 1 to 10 ms.
  */
 #include "deliver/serializer.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
-
-#include "base/testpoint.h"
+#include <unistd.h>
 
 #define STACK_BYTES (UINT32_C(512) << 10)
 #define MS UINT64_C(1000000)
@@ -53,7 +50,7 @@ static uint64_t now_ns(void)
     return rat_clock_ns(CLOCK_MONOTONIC);
 }
 
-static __attribute__((format(printf, 2, 3))) void debug(const struct rat_serializer *s, const char *format, ...)
+void rat_serializer_debug(const struct rat_serializer *s, const char *format, ...)
 {
     if (!s->debug)
         return;
@@ -62,7 +59,7 @@ static __attribute__((format(printf, 2, 3))) void debug(const struct rat_seriali
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "ratrace: %s\n", line);
+    dprintf(STDERR_FILENO, "ratrace: %s\n", line); /* no lock a forked child could find taken */
 }
 
 static struct rat_serial_lane *lane_at(struct rat_serializer *s, uint32_t index)
@@ -99,7 +96,7 @@ static bool drain_lanes(struct rat_serializer *s, const enum rat_reason wanted[R
                 continue;
             rat_lane_disable(lane->consumer.lane, RAT_LOST_FENCE_FAILED);
             begun[i] = false;
-            debug(s, "membarrier failed: lane %u is disabled", i + 1);
+            rat_serializer_debug(s, "membarrier failed: lane %u is disabled", i + 1);
         }
     }
     FOR_LANES (s, i, lane) {
@@ -114,123 +111,11 @@ static bool drain_lanes(struct rat_serializer *s, const enum rat_reason wanted[R
             s->counts.giveups += fresh[i];
             break;
         case RAT_FLIP_BROKEN:
-            debug(s, "an invariant failed: lane %u is disabled", i + 1);
+            rat_serializer_debug(s, "an invariant failed: lane %u is disabled", i + 1);
             break;
         }
     }
     return pending;
-}
-
-/* ---------------------------------------------------------------- step 4 */
-
-static void add_label(struct rat_serial_lane *lane, enum rat_lost_cause cause, uint64_t first, uint64_t last,
-                      uint64_t count)
-{
-    struct rat_lost_label *newest = lane->lost_count > 0 ? &lane->lost[lane->lost_count - 1] : NULL;
-    if (newest != NULL && (lane->lost_count == RAT_SERIAL_LABELS ||
-                           (newest->cause == (uint32_t)cause && newest->last_seq + 1 == first))) {
-        newest->last_seq = last;
-        newest->count += count;
-        return;
-    }
-    lane->lost[lane->lost_count++] =
-        (struct rat_lost_label){.cause = cause, .first_seq = first, .last_seq = last, .count = count};
-}
-
-/* The labels of a chunk: losses not yet told, and when the producer dropped. */
-static uint32_t collect_labels(const struct rat_serial_lane *lane, const struct rat_totals *closed, uint64_t from,
-                               uint64_t to, struct rat_lost_label out[RAT_SERIAL_LABELS + RAT_DROP_CAUSES])
-{
-    uint32_t count = lane->lost_count;
-    memcpy(out, lane->lost, count * sizeof *out);
-    for (uint32_t cause = 0; cause < RAT_DROP_CAUSES; cause++) {
-        uint64_t dropped = closed->drop[cause] - lane->totals.drop[cause];
-        if (dropped != 0)
-            out[count++] = (struct rat_lost_label){
-                .cause = cause, .count = dropped, .from_ticks = from < to ? from : to, .to_ticks = to};
-    }
-    return count;
-}
-
-static void settle(struct rat_serializer *s, struct rat_serial_lane *lane, const struct rat_totals *closed,
-                   uint64_t sequence)
-{
-    lane->totals = *closed;
-    pthread_mutex_lock(&s->lock);
-    lane->settled_stored = closed->stored;
-    lane->settled_seq = sequence;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void give_up_chunk(struct rat_serializer *s, struct rat_serial_lane *lane, const struct rat_totals *closed,
-                          enum rat_status why)
-{
-    uint64_t sequence = lane->drain.sequence;
-    enum rat_lost_cause cause = why == RAT_NO_MEMORY ? RAT_LOST_ENCODER_MEMORY : RAT_LOST_INVARIANT;
-    if (cause == RAT_LOST_INVARIANT)
-        rat_lane_disable(lane->consumer.lane, cause);
-    add_label(lane, cause, sequence, sequence, lane->drain.events);
-    s->counts.lost_events += lane->drain.events;
-    debug(s, "%u events given up: %s", lane->drain.events, rat_status_text(why));
-    rat_lane_flip_done(&lane->consumer, false);
-    settle(s, lane, closed, sequence);
-}
-
-static enum rat_status encode_drain(struct rat_serializer *s, struct rat_serial_lane *lane, uint32_t index,
-                                    const struct rat_totals *closed)
-{
-    const struct rat_drain *drain = &lane->drain;
-    struct rat_lost_label labels[RAT_SERIAL_LABELS + RAT_DROP_CAUSES];
-    struct rat_chunk_info info = {
-        .lane = index + 1,
-        .sequence = drain->sequence,
-        .reason = lane->reason,
-        .opened = lane->totals,
-        .closed = *closed,
-        .start = drain->head->opened,
-        .end = lane->end,
-        .lost = labels,
-        .lost_count = collect_labels(lane, closed, drain->drop_first_ticks, drain->drop_last_ticks, labels),
-    };
-    if (!rat_anchor_agrees(&info.start, &info.end, s->outlet.head->ticks_per_s))
-        info.reason = RAT_REASON_CLOCK_BREAK;
-    if (drain->head->opened_stored != lane->totals.stored)
-        return RAT_BROKEN;
-    struct rat_dict_view dict;
-    enum rat_status status = rat_dict_view(s->mapping, s->mapped, s->outlet.head->tables_at, &dict);
-    if (status != RAT_OK)
-        return RAT_BROKEN;
-    return rat_outlet_encode(&s->outlet, &info, drain->words, drain->count, drain->events, drain->head->base_ticks,
-                             &dict);
-}
-
-static enum rat_status write_drain(struct rat_serializer *s, struct rat_serial_lane *lane, uint32_t index)
-{
-    struct rat_totals closed = {.stored = lane->totals.stored + lane->drain.events};
-    memcpy(closed.drop, lane->drain.closed_drop, sizeof closed.drop);
-    enum rat_status status = rat_outlet_ready(&s->outlet);
-    if (status != RAT_OK)
-        return status;
-    if (!s->outlet.kept) {
-        status = encode_drain(s, lane, index, &closed);
-        if (status != RAT_OK) {
-            give_up_chunk(s, lane, &closed, status);
-            return RAT_OK;
-        }
-        RAT_TEST_POINT("serializer.encoded");
-    }
-    s->first_lane = index;
-    status = rat_outlet_append(&s->outlet);
-    if (status != RAT_OK)
-        return status;
-    RAT_TEST_POINT("serializer.appended");
-    s->counts.written_events += lane->drain.events;
-    s->counts.raw_bytes += lane->drain.count * sizeof(uint64_t);
-    lane->lost_count = 0;
-    rat_lane_flip_done(&lane->consumer, true);
-    settle(s, lane, &closed, lane->drain.sequence);
-    RAT_TEST_POINT("serializer.flushed");
-    return RAT_OK;
 }
 
 /* ---------------------------------------------------------------- step 5 */
@@ -243,17 +128,17 @@ static enum rat_status close_segment(struct rat_serializer *s)
     if (status == RAT_OK)
         status = rat_outlet_publish(&s->outlet);
     if (status == RAT_OK)
-        debug(s, "published %s", s->outlet.published);
+        rat_serializer_debug(s, "published %s", s->outlet.published);
     return status;
 }
 
 static void note_outcome(struct rat_serializer *s, enum rat_status status)
 {
     if (status != RAT_OK && s->failure == RAT_OK)
-        debug(s, "cannot write to %s: %s; trying again each period", s->outlet.head->out_dir,
+        rat_serializer_debug(s, "cannot write to %s: %s; trying again each period", s->outlet.head->out_dir,
               rat_status_text(status));
     else if (status == RAT_OK && s->failure != RAT_OK)
-        debug(s, "writing to %s again", s->outlet.head->out_dir);
+        rat_serializer_debug(s, "writing to %s again", s->outlet.head->out_dir);
     s->failure = status;
 }
 
@@ -269,7 +154,7 @@ static enum rat_status write_lanes(struct rat_serializer *s, bool rotate)
         if (lane == NULL || !lane->consumer.drained)
             continue;
         tried = true;
-        status = write_drain(s, lane, index);
+        status = rat_serial_lane_write(s, lane, index);
         if (status == RAT_OK && rat_outlet_is_large(&s->outlet, s->segment_bytes))
             status = close_segment(s);
     }
@@ -372,78 +257,6 @@ static enum rat_status flush_lanes(struct rat_serializer *s, enum rat_reason rea
 
 /* ---------------------------------------------------------------- stop */
 
-/* Stored events of a disabled lane that no chunk will carry; `newest`: the last sequence that holds some. */
-static uint64_t undrained(const struct rat_serial_lane *lane, uint64_t settled, uint64_t *newest)
-{
-    uint64_t events = 0;
-    *newest = settled;
-    for (int slot = 0; slot < 2; slot++) {
-        uint64_t w = atomic_load_explicit(&lane->consumer.lane->slot[slot].w, memory_order_acquire);
-        uint16_t ahead = (uint16_t)(rat_w_seq(w) - (uint16_t)settled);
-        if (ahead < 1 || ahead > 2 || rat_w_events(w) == 0 || rat_w_words(w) > lane->consumer.capacity)
-            continue;
-        events += rat_w_events(w);
-        if (settled + ahead > *newest)
-            *newest = settled + ahead;
-    }
-    return events;
-}
-
-/* What no chunk has told yet about a lane: its last drops, labels, and the loss of a disabled one. */
-static enum rat_status write_last_totals(struct rat_serializer *s, struct rat_serial_lane *lane, uint32_t index)
-{
-    struct rat_lane_head *head = lane->consumer.lane;
-    uint64_t settled = atomic_load_explicit(&head->flushed_seq, memory_order_relaxed); /* we wrote both */
-    uint64_t abandoned = atomic_load_explicit(&head->abandoned_seq, memory_order_relaxed), newest;
-    if (abandoned > settled)
-        settled = abandoned;
-    uint64_t lost = undrained(lane, settled, &newest);
-    struct rat_totals opened = lane->totals, closed;
-    opened.stored += lost;
-    closed = opened;
-    for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
-        closed.drop[cause] = atomic_load_explicit(&head->drop[cause], memory_order_relaxed);
-    if (lost == 0 && lane->lost_count == 0 && memcmp(&opened, &closed, sizeof opened) == 0)
-        return RAT_OK;
-
-    enum rat_status status = rat_outlet_ready(&s->outlet);
-    if (status != RAT_OK)
-        return status;
-    uint32_t told = lane->lost_count;
-    if (lost > 0)
-        add_label(lane, atomic_load_explicit(&head->disabled_cause, memory_order_relaxed), settled + 1, newest, lost);
-    struct rat_lost_label labels[RAT_SERIAL_LABELS + RAT_DROP_CAUSES];
-    struct rat_anchor now = rat_anchor_take((enum rat_clock_kind)s->outlet.head->clock);
-    struct rat_chunk_info info = {
-        .lane = index + 1,
-        .sequence = newest + 1,
-        .reason = RAT_REASON_STOP,
-        .opened = opened,
-        .closed = closed,
-        .start = now,
-        .end = now,
-        .lost = labels,
-        .lost_count = collect_labels(
-            lane, &closed, atomic_load_explicit(&head->drop_first_ticks, memory_order_relaxed),
-            atomic_load_explicit(&head->drop_last_ticks, memory_order_relaxed), labels),
-    };
-    struct rat_dict_view dict;
-    status = rat_dict_view(s->mapping, s->mapped, s->outlet.head->tables_at, &dict);
-    if (status == RAT_OK)
-        status = rat_outlet_encode(&s->outlet, &info, NULL, 0, 0, now.ticks, &dict);
-    if (status == RAT_OK)
-        status = rat_outlet_append(&s->outlet);
-    if (status != RAT_OK) {
-        lane->lost_count = told;
-        return status;
-    }
-    s->counts.lost_events += lost;
-    lane->lost_count = 0;
-    atomic_store_explicit(&head->flushed_seq, newest + 1, memory_order_release);
-    settle(s, lane, &closed, newest + 1);
-    return RAT_OK;
-}
-
 static bool is_drained(struct rat_serializer *s)
 {
     bool left = false;
@@ -470,7 +283,7 @@ static enum rat_status finish(struct rat_serializer *s)
     for (uint32_t i = 0; i < RAT_LANES && status == RAT_OK; i++) {
         struct rat_serial_lane *lane = lane_at(s, i);
         if (lane != NULL)
-            status = write_last_totals(s, lane, i);
+            status = rat_serial_lane_finish(s, lane, i);
     }
     /* a session that recorded nothing still tells so, once */
     if (status == RAT_OK && (s->outlet.writer.fd >= 0 || s->outlet.counts.segments == 0))

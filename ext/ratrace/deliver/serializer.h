@@ -16,22 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "deliver/outlet.h"
-#include "record/lane.h"
-
-#define RAT_SERIAL_LABELS 8 /* losses of one lane not yet told; further ones are merged into the last */
-
-struct rat_serial_lane {
-    struct rat_lane_consumer consumer;
-    _Atomic uint32_t added; /* stored last, by the thread that opens the lane */
-    /* the thread's own */
-    struct rat_totals totals; /* closed totals of the newest chunk, written or given up */
-    struct rat_drain drain;   /* while consumer.drained */
-    struct rat_anchor end;
-    enum rat_reason reason;
-    struct rat_lost_label lost[RAT_SERIAL_LABELS];
-    uint32_t lost_count;
-    uint64_t settled_stored, settled_seq; /* lock: S up to this sequence, for stats */
-};
+#include "deliver/serial_lane.h"
 
 enum rat_ask { RAT_ASK_NOTHING, RAT_ASK_FLUSH, RAT_ASK_STOP };
 
@@ -81,6 +66,10 @@ RAT_MUST_CHECK enum rat_status rat_serializer_stop(struct rat_serializer *serial
 
 /* In a forked child: close descriptors, free what is certainly whole. */
 void rat_serializer_abandon(struct rat_serializer *serializer);
+
+/* A line on stderr, if the session was opened for that. */
+void rat_serializer_debug(const struct rat_serializer *serializer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Start a thread with all signals blocked. */
 RAT_MUST_CHECK enum rat_status rat_serializer_spawn(pthread_t *thread, void *(*body)(void *), void *argument);
