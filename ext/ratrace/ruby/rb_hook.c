@@ -16,7 +16,7 @@
  *
  * rb_canary.c proves all this at start, one call in AUDIT is proved again by the public calls, and where either fails
  * the public path below does the same job more slowly: contexts by rb_fiber_current, methods by the trace argument's
- * accessors, and stale frames by counting.
+ * accessors, frames by what rb_profile_frames calls them, and stale frames by counting.
  *
  * A C function's entry carries the word its frame would have, caller - frame_bytes. Its c_return carries the caller's
  * word when it returned and its own when raise, throw or break took it off.
@@ -27,8 +27,7 @@
 enum { WORD_EC = 1, WORD_CFP = 2, WORD_ID = 4, WORD_CALLED = 5, WORD_OWNER = 6, CFP_EP = 4 };
 #define EP_METHOD_ENTRY (-2)
 #define AUDIT 4096u
-#define DEEP 512u        /* public path: from here on, look for frames lost to an overflow at every event ... */
-#define DEEP_VERIFY 1024u /* ... and compare the whole stack every so many */
+#define DEEP 64u /* public path: from here on, look for frames lost to an overflow at every event */
 
 #define COLD __attribute__((noinline, cold))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -105,13 +104,6 @@ static void return_on_base(struct rb_rat_agent *agent, bool is_c, const uintptr_
 }
 
 /* ---------------------------------------------------------------- frame words: cold */
-
-/* Frames vanished without events; an entry may survive under a block's frame that now stands at its address. */
-static void verify_after_drop(struct rb_rat_agent *agent, uint64_t now)
-{
-    if (rb_rat_stack_verify(&agent->hot->recorder, agent) > 0)
-        rat_recorder_repair(&agent->hot->recorder, now);
-}
 
 /* A method's or C function's frame has a method entry; a block, rescue or ensure body has none. So an entry whose frame
  * has none is one that an overflow took off, and now the body of its caller stands there: rb_profile_frames cannot
@@ -242,32 +234,40 @@ static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uin
 
 /* ---------------------------------------------------------------- public path */
 
-/* Overflows unwind frames without an event, and without words nothing says so: count. */
+/* The method frame that runs, as rb_profile_frames names it: it stays the same as long as the frame lives, but for a
+ * define_method body, whose value is its block's and may move under compaction. 0 = none. */
+static uintptr_t public_word(void)
+{
+    VALUE frame;
+    return rb_profile_frames(0, 1, &frame, NULL) == 1 ? (uintptr_t)frame : 0;
+}
+
+/* Overflows unwind frames without an event, and without words nothing says so: count, and doubt as above. */
 static void public_repair(struct rb_rat_agent *agent, uint64_t now)
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
     uint32_t depth = rat_recorder_depth(recorder);
-    if (depth <= DEEP)
+    bool missing = depth > DEEP && !rb_rat_stack_at_least(agent, (int)depth);
+    if (missing)
+        rat_recorder_doubt(recorder);
+    if (!rat_recorder_doubts(recorder))
         return;
-    if (rb_rat_stack_at_least(agent, (int)depth) && --recorder->audit % DEEP_VERIFY != 0)
-        return;
-    verify_after_drop(agent, now);
+    uint32_t removed = rb_rat_stack_verify(recorder, agent);
+    if (removed > 0)
+        rat_recorder_repair(recorder, now);
+    rat_recorder_checked(recorder, removed == 0);
 }
 
-static int32_t public_name(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c)
+static int32_t public_name(struct rb_rat_agent *agent, const uintptr_t *arg, uintptr_t word)
 {
-    if (is_c)
-        return rb_rat_name_event(agent->names, public_arg(arg), true);
-    VALUE frame;
-    if (rb_profile_frames(0, 1, &frame, NULL) != 1)
-        return rb_rat_name_event(agent->names, public_arg(arg), false);
-    const struct rb_rat_cached *hit = rb_rat_cache_slot(agent->hot, frame);
-    if (hit->key == frame && hit->id != 0)
+    const struct rb_rat_cached *hit = rb_rat_cache_slot(agent->hot, word);
+    if (hit->key == word && hit->id != 0)
         return hit->id;
     int32_t id = rb_rat_name_event(agent->names, public_arg(arg), false);
     /* a define_method body's value is the block's, one for all methods made of it: never cached. The frame may have
      * moved if a GC ran: ask again. */
-    if (rb_profile_frames(0, 1, &frame, NULL) == 1 && !NIL_P(rb_profile_frame_method_name(frame)))
+    VALUE frame = (VALUE)public_word();
+    if (frame != 0 && !NIL_P(rb_profile_frame_method_name(frame)))
         *rb_rat_cache_slot(agent->hot, frame) = (struct rb_rat_cached){.key = frame, .id = id};
     return id;
 }
@@ -275,31 +275,51 @@ static int32_t public_name(struct rb_rat_agent *agent, const uintptr_t *arg, boo
 static void public_call(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
-    int32_t id = public_name(agent, arg, is_c);
-    if (id < 0)
-        return;
+    int32_t id = is_c ? rb_rat_name_event(agent->names, public_arg(arg), true)
+                      : public_name(agent, arg, public_word());
     public_repair(agent, now);
     if (rat_recorder_above_base(recorder) == 0)
         call_on_base(agent, is_c ? 0 : 1, 0, now);
-    rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, 0, (uint32_t)id,
-                      is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
+    rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, is_c ? 0 : public_word(),
+                      id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN, is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
+}
+
+/* The entry this return ends: its depth below the top, or -1. A C function is known by its id; a method by its frame's
+ * value, or, if that has moved, by its name. */
+static int64_t public_find(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    if (is_c) {
+        int32_t id = rb_rat_name_event(agent->names, public_arg(arg), true);
+        return rat_recorder_find_id(recorder, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN);
+    }
+    uintptr_t word = public_word();
+    int64_t depth = word != 0 ? rat_recorder_find(recorder, word) : -1;
+    if (depth >= 0)
+        return depth;
+    VALUE method = rb_tracearg_method_id(public_arg(arg));
+    rat_name_id name = SYMBOL_P(method) ? rb_rat_name_string(agent->names, rb_sym2str(method)) : 0;
+    for (uint32_t at = 0; at < rat_recorder_above_base(recorder); at++) {
+        const struct rat_entry *entry = recorder->top - at;
+        const struct rat_frame_entry *frame = rat_dict_frame_entry(recorder->dict, entry->id);
+        if (entry->kind == RAT_FRAME_INSTANCE && frame != NULL && frame->method == name)
+            return at;
+    }
+    return -1;
 }
 
 static void public_return(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
-    int32_t id = public_name(agent, arg, is_c);
-    if (id < 0)
-        return;
     public_repair(agent, now);
-    int64_t depth = rat_recorder_find_id(recorder, (uint32_t)id);
+    int64_t depth = public_find(agent, arg, is_c);
     if (depth < 0) {
         return_on_base(agent, is_c, arg, 0, now);
         return;
     }
     rat_recorder_return(recorder, is_c ? RAT_EVENT_C_RETURN : RAT_EVENT_RETURN, (uint32_t)depth, now);
     if (depth > 0)
-        verify_after_drop(agent, now);
+        rat_recorder_doubt(recorder);
 }
 
 static COLD void public_event(struct rb_rat_agent *agent, const uintptr_t *arg, rb_event_flag_t event, uint64_t now)

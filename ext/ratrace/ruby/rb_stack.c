@@ -87,6 +87,36 @@ static bool same_frame(struct rat_dict *dict, const struct rat_entry *entry, VAL
         same_name(dict, known->file, rb_profile_frame_path(frame));
 }
 
+/* Is this line of a backtrace that of a block, rescue or ensure body? "file:3:in `rescue in dive'", or with other quotes. */
+static bool is_body(VALUE line)
+{
+    static const char *const bodies[] = {"block ", "rescue in ", "ensure in "};
+    const char *text = RSTRING_PTR(line), *end = text + RSTRING_LEN(line);
+    const char *label = memmem(text, (size_t)(end - text), ":in ", 4);
+    if (label == NULL || end - label < 5)
+        return false;
+    label += 5; /* behind the quote */
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
+        if ((size_t)(end - label) > strlen(bodies[i]) && memcmp(label, bodies[i], strlen(bodies[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Without frame words nothing but a backtrace's labels tells a method from a body of it. Allocates; only after frames
+ * were lost. A define_method body looks like a block, but rb_profile_frames has no method name for it. */
+static void blank_bodies(struct rb_rat_agent *agent)
+{
+    VALUE lines = rb_make_backtrace();
+    int count = rb_rat_stack_count(agent); /* after it: a GC may have moved frames */
+    if (!RB_TYPE_P(lines, T_ARRAY))
+        return;
+    for (int i = 0; i < count && i < RARRAY_LEN(lines); i++)
+        if (RB_TYPE_P(RARRAY_AREF(lines, i), T_STRING) && is_body(RARRAY_AREF(lines, i)) &&
+            !NIL_P(rb_profile_frame_method_name(agent->frames[i])))
+            agent->frames[i] = Qfalse;
+    RB_GC_GUARD(lines);
+}
+
 uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
 {
     struct rb_rat_agent *agent = owner;
@@ -96,6 +126,8 @@ uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
     int count = rb_rat_stack_count(agent);
     if (count < 0)
         return 0;
+    if (!agent->words && recorder->context->doubt != 0)
+        blank_bodies(agent);
     struct rat_entry *keep = recorder->top - above + 1, *end = recorder->top;
     /* a C function on top: not pushed yet at its call, popped already at its return */
     if (end->kind == RAT_FRAME_C_INSTANCE)
@@ -106,7 +138,7 @@ uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
         int found = -1;
         if (at <= end) {
             for (int i = real; i >= 0 && found < 0; i--)
-                if (same_frame(recorder->dict, at, agent->frames[i]))
+                if (agent->frames[i] != Qfalse && same_frame(recorder->dict, at, agent->frames[i]))
                     found = i;
             if (found < 0) {
                 removed++;
