@@ -49,6 +49,7 @@ struct rb_rat_agent {
     struct rb_rat_cached *cache;
     struct rb_rat_c_cached *c_cache;
     struct rb_rat_names *names;
+    uint64_t start;           /* session it was opened for */
     uint64_t generation;      /* counts openings: contexts of an earlier one are not ours */
     bool words;               /* frame words proved by the canary and still trusted */
     bool hooked;

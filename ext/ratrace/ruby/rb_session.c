@@ -29,6 +29,7 @@
 static struct {
     struct rat_session *session;
     _Atomic uint64_t generation;
+    _Atomic uint64_t start; /* counts sessions, so that an attached Ractor knows one that was stopped */
     uint64_t id_hi, id_lo; /* the session's; a child cannot ask it any more */
     pid_t pid;
     bool starting, failed_in_child;
@@ -172,6 +173,7 @@ static enum rat_status agent_open(struct rb_rat_agent *agent)
         return status;
     struct rat_dict *dict = rat_session_dict(now_running.session);
     agent->generation = ++now_running.generation;
+    agent->start = now_running.start;
     agent->events = now_running.events;
     agent->words = now_running.frame_bytes != 0;
     hot->frame_bytes = now_running.frame_bytes;
@@ -284,6 +286,7 @@ static VALUE native_start(VALUE self, VALUE options)
     if (opening.status != RAT_OK)
         rb_rat_status_raise(opening.status, "start recording", opening.why);
     now_running.session = opening.session;
+    now_running.start++;
     now_running.pid = getpid();
     now_running.failed_in_child = false;
     now_running.failure[0] = '\0';
@@ -378,30 +381,6 @@ static VALUE native_recording_p(VALUE self)
 
 /* ---------------------------------------------------------------- Ractors */
 
-/* Record the calling Ractor, too: a lane of its own. True, or false when nothing is being recorded. */
-static VALUE native_attach(VALUE self)
-{
-    (void)self;
-    if (!RUNNING || is_forked())
-        return Qfalse;
-    if (rb_rat_agent_current() != NULL)
-        return Qtrue; /* the main Ractor, or attached before */
-    struct rb_rat_agent *agent = rb_rat_agent_take();
-    if (agent == NULL)
-        rb_raise(rb_path2class("Ratrace::Error"), "cannot attach this Ractor: all %u lanes are in use", RAT_LANES);
-    agent_close(agent); /* of a Ractor that ended without detaching */
-    pthread_mutex_lock(&attaching);
-    enum rat_status status = RUNNING ? agent_open(agent) : RAT_NOT_FOUND;
-    pthread_mutex_unlock(&attaching);
-    if (status != RAT_OK) {
-        rb_rat_agent_give_back(agent);
-        rb_rat_status_raise(status, "attach this Ractor", NULL);
-    }
-    rb_rat_agent_set_current(agent);
-    rb_rat_hook_install(agent);
-    return Qtrue;
-}
-
 /* The calling Ractor is recorded no longer. Frames open end here. */
 static VALUE native_detach(VALUE self)
 {
@@ -417,6 +396,33 @@ static VALUE native_detach(VALUE self)
     agent_close(agent);
     rb_rat_agent_set_current(NULL);
     rb_rat_agent_give_back(agent);
+    return Qtrue;
+}
+
+/* Record the calling Ractor, too: a lane of its own. True, or false when nothing is being recorded. */
+static VALUE native_attach(VALUE self)
+{
+    (void)self;
+    if (!RUNNING || is_forked())
+        return Qfalse;
+    struct rb_rat_agent *agent = rb_rat_agent_current();
+    if (agent == rb_rat_main_agent || (agent != NULL && agent->start == now_running.start))
+        return Qtrue; /* attached before */
+    if (agent != NULL)
+        (void)native_detach(self); /* from a recording that was stopped */
+    agent = rb_rat_agent_take();
+    if (agent == NULL)
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot attach this Ractor: all %u lanes are in use", RAT_LANES);
+    agent_close(agent); /* of a Ractor that ended without detaching */
+    pthread_mutex_lock(&attaching);
+    enum rat_status status = RUNNING ? agent_open(agent) : RAT_NOT_FOUND;
+    pthread_mutex_unlock(&attaching);
+    if (status != RAT_OK) {
+        rb_rat_agent_give_back(agent);
+        rb_rat_status_raise(status, "attach this Ractor", NULL);
+    }
+    rb_rat_agent_set_current(agent);
+    rb_rat_hook_install(agent);
     return Qtrue;
 }
 
