@@ -8,6 +8,8 @@ require "support/recordings"
 # Ways of working that are chosen once: frame words or public calls, membarrier or seq_cst, a counter or the kernel's
 # clock. Each must tell the same story, and say that it was chosen.
 class CanaryTest < Minitest::Test
+  parallelize_me!
+
   include Recordings
   include Processes
 

@@ -8,6 +8,8 @@ require "support/recordings"
 # Processes that beget processes while they are recorded. Each child has a session of its own from its first call on,
 # and nobody tells an event of another.
 class ForkTest < Minitest::Test
+  parallelize_me!
+
   include Recordings
   include Processes
 

@@ -9,6 +9,9 @@ module Processes
   EXE = File.join(ROOT, "exe/ratrace")
   LIB = File.join(ROOT, "lib")
 
+  # Set for this process's own sake, perhaps by a test that runs at the same time.
+  NEUTRAL = %w[RUBYOPT RATRACE_OUT_DIR RATRACE_DISABLED RATRACE_DEBUG].to_h { |name| [name, nil] }.freeze
+
   # What a program did.
   Outcome = Struct.new(:out, :err, :status, :timed_out, keyword_init: true) do
     def success?
@@ -33,11 +36,11 @@ module Processes
 
   # A block may talk to the running program: it gets its pid, stdin, and stdout up to what it reads itself.
   def run_process(*command, env: {}, input: "", chdir: ROOT, timeout: Recordings::PATIENCE)
-    Open3.popen3({ "RUBYOPT" => nil, "RATRACE_LIVE_DIR" => live_dir, **env }, *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
+    Open3.popen3(NEUTRAL.merge("RATRACE_LIVE_DIR" => live_dir, **env), *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
       read_early = +""
       read_early << yield(process.pid, stdin, out).to_s if block_given?
       feed(stdin, input)
-      readers = [out, err].map { |io| Thread.new { io.read } }
+      readers = [out, err].map { |io| Thread.new { io.closed? ? "" : io.read } }
       timed_out = process.join(timeout).nil?
       end_group(process.pid) if timed_out
       texts = readers.map(&:value)
