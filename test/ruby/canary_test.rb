@@ -51,7 +51,7 @@ class CanaryTest < Minitest::Test
         recursive(1)
         fiber.resume
         Thread.new { from_block(1) }.join
-        survives unless ARGV[1] == "c"
+        survives unless ARGV[1] == "c" && !ARGV[2]
         recursive(1)
       end
     end
@@ -113,6 +113,14 @@ class CanaryTest < Minitest::Test
     words = story({}, "c").last
     assert(words.flatten.any? { |line| line.end_with?("Array#each_with_index", "Enumerable#each_with_index") })
     assert_equal words, story({ "RATRACE_FRAME_WORDS" => "0" }, "c").last
+  end
+
+  # Known to fail: `+` is the top of the shadow when the stack overflows in it. The walk that repairs spares a C function
+  # on top, because at its own call and return it has no frame, so what is called next seems called by it.
+  def test_a_c_function_an_overflow_ended_calls_nothing_on_the_public_path
+    skip "set RATRACE_KNOWN=1 to see it" unless ENV["RATRACE_KNOWN"]
+    words = story({}, "c", "overflow").last
+    assert_equal words, story({ "RATRACE_FRAME_WORDS" => "0" }, "c", "overflow").last
   end
 
   def test_without_membarrier_the_same_is_told

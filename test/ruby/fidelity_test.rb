@@ -327,6 +327,18 @@ class FidelityTest < Minitest::Test
     assert_sound(trace)
   end
 
+  # ---------------------------------------------------------------- when it is asked to talk
+
+  def test_asked_to_debug_it_tells_its_life_on_stderr_and_only_there
+    path = program("def f = 1\nf\nputs 'out'")
+    plain, recorded = both(path, env: { "RATRACE_DEBUG" => "1" }, ruby: [])
+    assert_empty plain.err
+    assert_equal plain.out, recorded.out
+    refute_empty recorded.err
+    assert(recorded.err.lines.all? { |line| line.start_with?("ratrace: ") }, recorded.err)
+    assert_match(/published .*\.ratrace$/, recorded.err)
+  end
+
   # ---------------------------------------------------------------- when ratrace cannot record
 
   def test_a_directory_that_cannot_be_made_keeps_no_program_from_running

@@ -144,6 +144,23 @@ class RactorTest < Minitest::Test
     assert_sound(out_dir)
   end
 
+  def test_a_ractor_may_end_without_detaching
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      2.times do
+        Ractor.new do
+          Ratrace.attach
+          100.times { Work.tick }
+          nil
+        end.take
+        GC.start
+      end
+      Ratrace.stop
+    RUBY
+    assert_equal({ 3 => 100, 4 => 100 }, ticks_by_lane)
+    assert_sound(out_dir)
+  end
+
   def test_a_process_that_exits_with_a_ractor_attached_exits_as_it_would
     outcome = run_code(<<~RUBY, out_dir)
       #{WORK}
