@@ -33,10 +33,8 @@ module Oracle
       @replays.flat_map(&:contradictions)
     end
 
-    # The outcome as it would be without the frames the launcher stands on.
     def outcome
-      err = run.err.lines.grep_v(%r{^\tfrom .*(#{PROJECT}/(lib|exe)/|<internal:)}).join
-      run.outcome.merge(err: err.gsub("<top (required)>", "<main>"))
+      run.outcome
     end
 
     private

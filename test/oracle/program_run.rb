@@ -7,7 +7,7 @@ require "timeout"
 module Oracle
   # Runs one Ruby program in a process of its own and keeps what it printed and how it ended.
   class ProgramRun
-    TIMEOUT = 60
+    TIMEOUT = 150
     # Small stacks, so that an overflow is soon reached and the oracle, which looks at all frames, is soon done.
     SMALL_STACK = { "RUBY_THREAD_VM_STACK_SIZE" => (128 * 1024).to_s }.freeze
 

@@ -191,6 +191,12 @@ static COLD void return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
     hot->recorder.ec = arg[WORD_EC];
 }
 
+/* What a hidden frame itself calls in C is hidden with it (not what a block calls that it yields to). */
+static bool is_called_by_hidden(const struct rat_recorder *recorder, uintptr_t caller)
+{
+    return recorder->top->word == caller && recorder->top->id == RAT_FRAME_HIDDEN;
+}
+
 static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
@@ -208,8 +214,9 @@ static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
         call_on_base(agent, 0, word, now);
         recorder->ec = arg[WORD_EC];
     }
-    rat_recorder_call(recorder, RAT_EVENT_C_CALL, word, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN,
-                      RAT_FRAME_C_INSTANCE, now);
+    bool told = id > 0 && !is_called_by_hidden(recorder, arg[WORD_CFP]);
+    rat_recorder_call(recorder, RAT_EVENT_C_CALL, word, told ? (uint32_t)id : RAT_FRAME_HIDDEN, RAT_FRAME_C_INSTANCE,
+                      now);
 }
 
 static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
@@ -280,8 +287,10 @@ static void public_call(struct rb_rat_agent *agent, const uintptr_t *arg, bool i
     public_repair(agent, now);
     if (rat_recorder_above_base(recorder) == 0)
         call_on_base(agent, is_c ? 0 : 1, 0, now);
-    rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, is_c ? 0 : public_word(),
-                      id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN, is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
+    uintptr_t word = public_word(); /* of a C event: the caller's */
+    bool told = id > 0 && !(is_c && is_called_by_hidden(recorder, word));
+    rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, is_c ? 0 : word,
+                      told ? (uint32_t)id : RAT_FRAME_HIDDEN, is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
 }
 
 /* The entry this return ends: its depth below the top, or -1. A C function is known by its id; a method by its frame's
@@ -290,6 +299,8 @@ static int64_t public_find(struct rb_rat_agent *agent, const uintptr_t *arg, boo
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
     if (is_c) {
+        if (recorder->top->kind == RAT_FRAME_C_INSTANCE && recorder->top->id == RAT_FRAME_HIDDEN)
+            return 0;
         int32_t id = rb_rat_name_event(agent->names, public_arg(arg), true);
         return rat_recorder_find_id(recorder, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN);
     }
@@ -408,7 +419,8 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
         int32_t id = cached->id;
         word -= hot->frame_bytes;
         if (LIKELY(cached->owner == arg[WORD_OWNER] && cached->called == arg[WORD_CALLED] && id > 0 &&
-                   recorder->top->word > word && recorder->top < recorder->limit) &&
+                   recorder->top->word > word && recorder->top < recorder->limit &&
+                   !is_called_by_hidden(recorder, word + hot->frame_bytes)) &&
             LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_C_CALL, (uint32_t)id), now, strong)))
             *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_C_INSTANCE};
         else

@@ -1,4 +1,5 @@
 # callcc: leaving calls without a return, and coming back into calls that had returned.
+# c_calls: no (a C function that is entered once and left twice has no one truth)
 
 begin
   verbose = $VERBOSE

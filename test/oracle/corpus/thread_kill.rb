@@ -1,4 +1,5 @@
 # Threads killed while they wait: ensure runs, frames return.
+# c_calls: no (it spins until another thread waits, some number of times)
 
 def wait_for(queue)
   queue.pop

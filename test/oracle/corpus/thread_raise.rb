@@ -1,4 +1,5 @@
 # Thread#raise into a thread that waits.
+# c_calls: no (it spins until another thread waits, some number of times)
 
 class Poke < StandardError; end
 
