@@ -1,4 +1,5 @@
 # A recording stopped inside one call and started again inside another.
+# c_calls: no (it starts its second recording without them)
 
 def outer
   work(1)
