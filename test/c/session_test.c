@@ -32,6 +32,8 @@ static int tear_down(void **state)
     rat_file_ops = &rat_file_ops_libc;
     rat_fence_test_errno = 0;
     rat_test_point = NULL;
+    umount2(place.out, MNT_DETACH); /* of a test that failed */
+    umount2(place.live, MNT_DETACH);
     remove_place(&place);
     return 0;
 }
