@@ -4,7 +4,7 @@
 #
 # From the environment, for our own builds:
 #   RATRACE_SANITIZE=address|thread   with that sanitizer (address brings undefined along)
-#   RATRACE_TEST_POINTS=1             with the named test points, and invariants that abort
+#   RATRACE_TEST_POINTS=1             with the named test points; as with a sanitizer, invariants abort
 #   RATRACE_WERROR=1                  warnings are errors
 
 require "mkmf"
@@ -65,6 +65,7 @@ unless sanitize.empty?
   $DLDFLAGS << " -fsanitize=#{names}"
 end
 $defs << "-DRAT_TEST=1" if ENV["RATRACE_TEST_POINTS"] == "1"
+$defs << "-DRAT_ABORT_ON_BROKEN=1" if ENV["RATRACE_TEST_POINTS"] == "1" || !sanitize.empty?
 $warnflags << " -Werror" if ENV["RATRACE_WERROR"] == "1"
 
 create_makefile("ratrace/ratrace")

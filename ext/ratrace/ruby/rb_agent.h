@@ -53,6 +53,7 @@ struct rb_rat_agent {
     uint64_t generation;      /* counts openings: contexts of an earlier one are not ours */
     bool words;               /* frame words proved by the canary and still trusted */
     bool hooked;
+    bool calling;             /* the event in hand is a call: all of the shadow is on the stack */
     bool main;
     uint32_t lane;            /* RAT_LANE_MAIN or RAT_LANE_RACTOR */
     rb_event_flag_t events;   /* CALL and RETURN, with --c-calls the C ones, too */

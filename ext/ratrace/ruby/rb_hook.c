@@ -163,6 +163,7 @@ static int32_t name_of_call(struct rb_rat_agent *agent, const uintptr_t *arg, ui
 static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    agent->calling = true;
     struct rat_recorder *recorder = &hot->recorder;
     uintptr_t word = arg[WORD_CFP], entry = method_entry(word);
     const struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
@@ -183,6 +184,7 @@ static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_
 static COLD void return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    agent->calling = false;
     int64_t depth = rat_recorder_find(&hot->recorder, arg[WORD_CFP]);
     if (depth >= 0)
         rat_recorder_return(&hot->recorder, RAT_EVENT_RETURN, (uint32_t)depth, now);
@@ -200,6 +202,7 @@ static bool is_called_by_hidden(const struct rat_recorder *recorder, uintptr_t c
 static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    agent->calling = true;
     struct rat_recorder *recorder = &hot->recorder;
     uintptr_t word = arg[WORD_CFP] - hot->frame_bytes;
     struct rb_rat_c_cached *cached = rb_rat_c_cache_slot(hot, arg[WORD_OWNER], arg[WORD_CALLED]);
@@ -222,6 +225,7 @@ static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
 static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
+    agent->calling = false;
     struct rat_recorder *recorder = &hot->recorder;
     uintptr_t word = arg[WORD_CFP];
     int64_t depth = recorder->top->word == word && recorder->top->kind == RAT_FRAME_C_INSTANCE
@@ -281,6 +285,7 @@ static int32_t public_name(struct rb_rat_agent *agent, const uintptr_t *arg, uin
 
 static void public_call(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
 {
+    agent->calling = true;
     struct rat_recorder *recorder = &agent->hot->recorder;
     int32_t id = is_c ? rb_rat_name_event(agent->names, public_arg(arg), true)
                       : public_name(agent, arg, public_word());
@@ -321,6 +326,7 @@ static int64_t public_find(struct rb_rat_agent *agent, const uintptr_t *arg, boo
 
 static void public_return(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
 {
+    agent->calling = false;
     struct rat_recorder *recorder = &agent->hot->recorder;
     public_repair(agent, now);
     int64_t depth = public_find(agent, arg, is_c);

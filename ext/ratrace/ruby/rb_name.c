@@ -23,7 +23,7 @@ struct key {
 /* Kept alive by a Ruby object (below), which pins the owners. */
 struct rb_rat_names {
     struct rat_dict *dict;
-    const struct rb_rat_filter *filter;
+    struct rb_rat_filter filter; /* a copy: the next start may come while a Ractor still records */
     struct key *keys; /* open addressing; id 0 = empty */
     uint32_t mask, used;
     VALUE keeper;
@@ -68,14 +68,14 @@ void rb_rat_names_end(struct rb_rat_names *names)
     names->keys = NULL;
     names->mask = names->used = 0;
     names->dict = NULL;
-    names->filter = NULL;
+    names->filter = (struct rb_rat_filter){0};
 }
 
 void rb_rat_names_begin(struct rb_rat_names *names, struct rat_dict *dict, const struct rb_rat_filter *filter)
 {
     rb_rat_names_end(names);
     names->dict = dict;
-    names->filter = filter;
+    names->filter = *filter;
 }
 
 struct rat_dict *rb_rat_names_dict(struct rb_rat_names *names)
@@ -196,8 +196,8 @@ static bool is_own(const struct rb_rat_filter *filter, const char *path, size_t 
 
 static bool is_hidden(const struct rb_rat_names *names, VALUE path)
 {
-    const struct rb_rat_filter *filter = names->filter;
-    if (filter == NULL || !RB_TYPE_P(path, T_STRING))
+    const struct rb_rat_filter *filter = &names->filter;
+    if (!RB_TYPE_P(path, T_STRING))
         return false;
     if (is_own(filter, RSTRING_PTR(path), (size_t)RSTRING_LEN(path)))
         return true;
@@ -277,8 +277,7 @@ int32_t rb_rat_name_c(struct rb_rat_names *names, VALUE owner, ID method, ID cal
 uint32_t rb_rat_name_base(struct rb_rat_names *names, VALUE profile_frame)
 {
     VALUE path = rb_profile_frame_path(profile_frame);
-    if (RB_TYPE_P(path, T_STRING) && names->filter != NULL &&
-        is_own(names->filter, RSTRING_PTR(path), (size_t)RSTRING_LEN(path)))
+    if (RB_TYPE_P(path, T_STRING) && is_own(&names->filter, RSTRING_PTR(path), (size_t)RSTRING_LEN(path)))
         return RAT_FRAME_HIDDEN;
     VALUE owner = rb_profile_frame_classpath(profile_frame);
     VALUE method = rb_profile_frame_method_name(profile_frame);

@@ -29,7 +29,7 @@ struct rb_rat_filter {
 };
 
 struct rb_rat_names *rb_rat_names_new(void);
-/* A new session: ids of the old one are void. `filter` stays the caller's. */
+/* A new session: ids of the old one are void. `filter`'s strings stay the caller's. */
 void rb_rat_names_begin(struct rb_rat_names *names, struct rat_dict *dict, const struct rb_rat_filter *filter);
 void rb_rat_names_end(struct rb_rat_names *names);
 

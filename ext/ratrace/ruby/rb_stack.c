@@ -129,8 +129,8 @@ uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
     if (!agent->words && recorder->context->doubt != 0)
         blank_bodies(agent);
     struct rat_entry *keep = recorder->top - above + 1, *end = recorder->top;
-    /* a C function on top: not pushed yet at its call, popped already at its return */
-    if (end->kind == RAT_FRAME_C_INSTANCE)
+    /* a C function on top may be popped already at its return */
+    if (end->kind == RAT_FRAME_C_INSTANCE && !agent->calling)
         end--;
     int real = count - 1 - (int)recorder->context->base;
     uint32_t removed = 0;
