@@ -4,6 +4,7 @@
 #include "ruby/rb_context.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_recording.h"
+#include "ruby/rb_recovery.h"
 #include "ruby/rb_session.h"
 
 RUBY_FUNC_EXPORTED void Init_ratrace(void);
@@ -18,5 +19,6 @@ void Init_ratrace(void)
     rb_rat_context_init();
     rb_rat_agent_init();
     rb_rat_session_init(native);
+    rb_rat_recovery_init(native);
     rb_rat_recording_init(native);
 }

@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "deliver/recovery.h"
 #include "deliver/session.h"
 #include "ruby/rb_canary.h"
 #include "ruby/rb_context.h"
@@ -529,65 +528,7 @@ static VALUE native_shadow(VALUE self)
     return list;
 }
 
-/* ---------------------------------------------------------------- recovery */
-
-struct recovering {
-    char *out_dir, *live_dir;
-    enum rat_status status;
-    struct rat_recovery result;
-    char *lines[256];
-    int line_count;
-};
-
-static void keep_line(void *user, const char *line)
-{
-    struct recovering *recovering = user;
-    if (recovering->line_count < 256)
-        recovering->lines[recovering->line_count++] = strdup(line);
-}
-
-static void *recover_nogvl(void *data)
-{
-    struct recovering *recovering = data;
-    recovering->status =
-        rat_recover(recovering->out_dir, recovering->live_dir, keep_line, recovering, &recovering->result);
-    return NULL;
-}
-
-static VALUE native_recover(int argc, VALUE *argv, VALUE self)
-{
-    (void)self;
-    VALUE out_dir, live_dir;
-    rb_scan_args(argc, argv, "11", &out_dir, &live_dir);
-    StringValueCStr(out_dir);
-    if (!NIL_P(live_dir))
-        StringValueCStr(live_dir);
-    struct recovering recovering = {.out_dir = copy_string(out_dir), .live_dir = copy_string(live_dir)};
-    rb_nogvl(recover_nogvl, &recovering, NULL, NULL, 0);
-    free(recovering.out_dir);
-    free(recovering.live_dir);
-    VALUE lines = rb_ary_new();
-    for (int i = 0; i < recovering.line_count; i++) {
-        if (recovering.lines[i] != NULL)
-            rb_ary_push(lines, rb_utf8_str_new_cstr(recovering.lines[i]));
-        free(recovering.lines[i]);
-    }
-    if (recovering.status == RAT_NOT_FOUND)
-        rb_rat_status_raise(recovering.status, "recover", "no such directory");
-    VALUE hash = rb_hash_new();
-    put(hash, "status", rb_str_new_cstr(rat_status_text(recovering.status)));
-    put(hash, "ok", recovering.status == RAT_OK ? Qtrue : Qfalse);
-    put(hash, "segments", UINT2NUM(recovering.result.segments));
-    put(hash, "alive", UINT2NUM(recovering.result.alive));
-    put(hash, "failed", UINT2NUM(recovering.result.failed));
-    put(hash, "chunks", ULL2NUM(recovering.result.chunks));
-    put(hash, "events", ULL2NUM(recovering.result.events));
-    put(hash, "in_flight", ULL2NUM(recovering.result.in_flight));
-    put(hash, "cut_bytes", ULL2NUM(recovering.result.cut_bytes));
-    put(hash, "power_lost", ULL2NUM(recovering.result.power_lost));
-    put(hash, "lines", lines);
-    return hash;
-}
+/* ---------------------------------------------------------------- the functions */
 
 /* Ratrace::Canary, once it is loaded. */
 static VALUE native_set_canary(VALUE self, VALUE module)
@@ -609,6 +550,5 @@ void rb_rat_session_init(VALUE native)
     rb_define_module_function(native, "detach", native_detach, 0);
     rb_define_module_function(native, "stats", native_stats, 0);
     rb_define_module_function(native, "shadow", native_shadow, 0);
-    rb_define_module_function(native, "recover", native_recover, -1);
     rb_define_module_function(native, "canary=", native_set_canary, 1);
 }
