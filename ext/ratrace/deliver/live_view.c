@@ -115,6 +115,12 @@ static bool writes_to(const struct rat_live_view *view, const char *out_dir)
     return out_dir == NULL || strcmp(out_dir, view->head->out_dir) == 0;
 }
 
+static bool names_directory(const struct rat_live_view *view)
+{
+    return view->memory != MAP_FAILED && view->head->version == RAT_LIVE_VERSION &&
+        ends(view->head->out_dir, sizeof view->head->out_dir) && view->head->out_dir[0] == '/';
+}
+
 enum rat_status rat_live_view_open(int dir_fd, const char *name, const char *out_dir, bool take,
                                    struct rat_live_view *out)
 {
@@ -139,8 +145,8 @@ enum rat_status rat_live_view_open(int dir_fd, const char *name, const char *out
         view.head = (struct rat_live_head *)(void *)view.memory;
         status = view.memory != MAP_FAILED ? read_head(&view, &file, name) : RAT_NO_MEMORY;
     }
-    if (status == RAT_OK && !writes_to(&view, out_dir))
-        status = RAT_NOT_FOUND;
+    if ((status == RAT_OK || (status == RAT_CORRUPT && names_directory(&view))) && !writes_to(&view, out_dir))
+        status = RAT_NOT_FOUND; /* another directory's, and its damage is not ours to tell */
     if (status == RAT_OK && take) {
         status = take_file(&view, dir_fd, name);
         if (status == RAT_OK && !writes_to(&view, out_dir))
