@@ -9,6 +9,7 @@ module Oracle
     CALLS = 300
     OVERFLOWS = 3
     DEPTH = 7
+    NESTED = 20 # calls that start again at depth 1, so that only what is meant to overflows the stack
     # How deep statements nest in one method.
     NESTING = 2
     PROBE = File.join(__dir__, "probe.rb")
@@ -102,7 +103,7 @@ module Oracle
     def head
       emit "# A random program.", "", "require #{PROBE.dump}", "",
            "Probe.setup(__FILE__, ENV.fetch(\"PROBE_OUT\", nil))",
-           "$calls = #{CALLS}", "$overflows = #{OVERFLOWS}", "$kept = []", "",
+           "$calls = #{CALLS}", "$nested = #{NESTED}", "$overflows = #{OVERFLOWS}", "$kept = []", "",
            "class Ghost", "def method_missing(name, *arguments) = m_by_number(name.to_s[/\\d+/], *arguments)", "",
            "def respond_to_missing?(*) = true", "",
            "def m_by_number(number, d) = send(\"m_\#{number}\", d)", "end", "",
@@ -136,7 +137,7 @@ module Oracle
         guard("next")
         emit_statements(NESTING, returns: false)
         emit "end", "Probe.body(\"dm_#{number}\", #{first}..#{@lines.size + 1})"
-        emit "def z_#{number} = m_#{number}(1)", ""
+        emit "def z_#{number} = m_#{number}(($nested -= 1).positive? ? 1 : 0)", ""
       end
       emit "end", ""
     end
