@@ -213,7 +213,7 @@ static enum rat_status snapshot(struct rat_playback *playback, const uint64_t *w
     make_current(playback, context);
     if (!playback->lane->current)
         return RAT_OK;
-    uint32_t real, reason = (uint32_t)words[1];
+    uint32_t real = 0, reason = (uint32_t)words[1];
     status = snapshot_entries(playback, words + 2, depth, &real);
     if (status == RAT_OK)
         status = sync(playback, context, depth, real, reason, ns);
