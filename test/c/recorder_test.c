@@ -43,7 +43,7 @@ static bool stacks_equal(const struct stack *a, const struct stack *b)
 }
 
 struct reader {
-    struct stack stacks[64]; /* by context id */
+    struct stack stacks[128]; /* by context id */
     uint32_t context;        /* whose the next event is; 0 = not said in this interval */
     uint64_t events, ticks;
     char text[TEXT_MAX];     /* the events, for the small tests */
@@ -819,6 +819,36 @@ static void test_an_id_is_used_again_only_after_its_end_is_written(void **state)
     DONE(rig);
 }
 
+/* Generations of contexts that die together, more of them than the first ring of retired ids holds. */
+static void test_ids_of_many_dead_contexts_are_used_again_oldest_first(void **state)
+{
+    (void)state;
+    enum { MANY = 100, GENERATIONS = 5 };
+    struct rig *rig = malloc(sizeof *rig);
+    rig_make(rig, BIG_SLOT, MANY + 1);
+    struct rat_context *last = new_context(rig, true), *many[MANY];
+    enter(rig, last);
+    rat_context_id ids[MANY];
+    for (int generation = 0; generation < GENERATIONS; generation++) {
+        for (int i = 0; i < MANY; i++) {
+            many[i] = rat_context_new(true);
+            assert_true(enter(rig, many[i]));
+            if (generation > 0)
+                assert_int_equal(many[i]->id, ids[i]);
+        }
+        enter(rig, last);
+        for (int i = MANY; i-- > 0;) { /* burial takes the last first */
+            ids[i] = many[i]->id;
+            rat_context_release(many[i], &rig->recorder);
+        }
+        enter(rig, last);
+        call_at(rig, 1, 7);
+        return_at(rig, 1);
+        rig_drain(rig);
+    }
+    DONE(rig);
+}
+
 static void test_a_context_released_without_a_recorder_is_freed_at_once(void **state)
 {
     (void)state;
@@ -1229,6 +1259,7 @@ int main(void)
         cmocka_unit_test(test_a_dead_context_ends_at_the_next_burial_and_no_earlier),
         cmocka_unit_test(test_the_current_context_may_die),
         cmocka_unit_test(test_an_id_is_used_again_only_after_its_end_is_written),
+        cmocka_unit_test(test_ids_of_many_dead_contexts_are_used_again_oldest_first),
         cmocka_unit_test(test_a_context_released_without_a_recorder_is_freed_at_once),
         cmocka_unit_test(test_a_context_that_was_never_told_is_buried_without_a_word),
         cmocka_unit_test(test_the_end_ends_every_context_with_open_frames),

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #define SHADOW_FIRST 128u  /* entries of a new context */
+#define RETIRED_FIRST 64u  /* both powers of two */
+#define RETIRED_MAX RAT_DICT_CONTEXTS
 #define PUT_ROUNDS 4       /* a slot may be taken between turn and append; not four times in a row */
 #define NO_PAYLOAD NULL, 0
 #define RAT_WORD_BASE_DUE 1u /* floor of a context whose base is not taken: every event goes the cold way */
@@ -190,18 +192,37 @@ static void living_add(struct rat_recorder *recorder, struct rat_context *contex
     recorder->living = context;
 }
 
+/* Without memory the id is not used again. */
+static void retire(struct rat_recorder *recorder, rat_context_id id)
+{
+    if (recorder->retired_count == recorder->retired_room) {
+        uint32_t room = recorder->retired_room != 0 ? recorder->retired_room * 2 : RETIRED_FIRST;
+        struct rat_retired *ring = room <= RETIRED_MAX ? malloc(room * sizeof *ring) : NULL;
+        if (ring == NULL)
+            return;
+        for (uint32_t i = 0; i < recorder->retired_count; i++)
+            ring[i] = recorder->retired[(recorder->retired_first + i) & (recorder->retired_room - 1)];
+        free(recorder->retired);
+        recorder->retired = ring;
+        recorder->retired_first = 0;
+        recorder->retired_room = room;
+    }
+    uint32_t at = (recorder->retired_first + recorder->retired_count++) & (recorder->retired_room - 1);
+    recorder->retired[at] = (struct rat_retired){.ended_seq = recorder->lane.g >> 1, .id = id};
+}
+
 /* The id of a context that ended in an interval whose chunk is written: no event that means the old one is left. */
 static rat_context_id reuse_id(struct rat_recorder *recorder, const struct rat_context_entry *entry)
 {
-    struct rat_context *retired = recorder->retired;
-    if (retired == NULL || recorder->lane.lane == NULL ||
-        atomic_load_explicit(&recorder->lane.lane->flushed_seq, memory_order_acquire) < retired->ended_seq)
+    if (recorder->retired_count == 0 || recorder->lane.lane == NULL)
         return 0;
-    recorder->retired = retired->queued;
-    rat_context_id id = retired->id;
-    context_free(retired);
-    rat_dict_replace_context(recorder->dict, id, entry);
-    return id;
+    struct rat_retired oldest = recorder->retired[recorder->retired_first];
+    if (atomic_load_explicit(&recorder->lane.lane->flushed_seq, memory_order_acquire) < oldest.ended_seq)
+        return 0;
+    recorder->retired_first = (recorder->retired_first + 1) & (recorder->retired_room - 1);
+    recorder->retired_count--;
+    rat_dict_replace_context(recorder->dict, oldest.id, entry);
+    return oldest.id;
 }
 
 static bool give_id(struct rat_recorder *recorder, struct rat_context *context, const struct rat_context_entry *entry)
@@ -459,23 +480,16 @@ void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now)
     while (dead != NULL) {
         struct rat_context *next = dead->queued;
         bool current = recorder->context == dead;
-        if (dead->id == 0 || recorder->lane.lane == NULL) {
-            context_free(dead);
-        } else {
+        if (dead->id != 0 && recorder->lane.lane != NULL) {
             living_remove(recorder, dead);
             tell_end(recorder, dead, RAT_END_CONTEXT_DIED, now);
-            dead->ended_seq = recorder->lane.g >> 1;
-            /* oldest first: the newest goes to the tail */
-            dead->queued = NULL;
-            struct rat_context **tail = &recorder->retired;
-            while (*tail != NULL)
-                tail = &(*tail)->queued;
-            *tail = dead;
+            retire(recorder, dead->id);
         }
         if (current) {
             recorder->context = NULL;
             recorder->ec = 0;
         }
+        context_free(dead);
         dead = next;
     }
 }
@@ -499,17 +513,13 @@ void rat_recorder_init(struct rat_recorder *recorder, uint32_t lane_number, stru
 
 void rat_recorder_reset(struct rat_recorder *recorder)
 {
-    while (recorder->retired != NULL) {
-        struct rat_context *retired = recorder->retired;
-        recorder->retired = retired->queued;
-        context_free(retired);
-    }
     struct rat_context *dead = atomic_exchange_explicit(&recorder->dead, NULL, memory_order_acquire);
     while (dead != NULL) {
         struct rat_context *next = dead->queued;
         context_free(dead);
         dead = next;
     }
+    free(recorder->retired);
     free(recorder->scratch);
     memset(recorder, 0, sizeof *recorder);
 }

@@ -56,9 +56,14 @@ struct rat_context {
     uint64_t epoch;            /* recorder's epoch of its last snapshot */
     uint32_t doubt;            /* calls out of old frames that are still to be checked; 0 = none */
     uint32_t doubt_depth;      /* entries that were open when the doubt arose */
-    uint64_t ended_seq;        /* dead: interval that holds its end event */
     struct rat_context *next, *prev; /* the recorder's list of living contexts */
-    struct rat_context *queued;      /* dead, waiting to be told, or told and waiting for reuse of the id */
+    struct rat_context *queued;      /* dead, waiting to be told */
+};
+
+/* The id of a context whose end was told. The context itself is gone: a process makes many. */
+struct rat_retired {
+    uint64_t ended_seq; /* interval that holds its end event */
+    rat_context_id id;
 };
 
 struct rat_recorder {
@@ -78,7 +83,8 @@ struct rat_recorder {
     uint32_t (*verify)(struct rat_recorder *recorder, void *owner);
     void *owner;
     struct rat_context *living;
-    struct rat_context *retired; /* ended, id to be reused once their interval is flushed */
+    struct rat_retired *retired; /* a ring, oldest first; ids to be reused once their interval is flushed */
+    uint32_t retired_first, retired_count, retired_room; /* room: 0 or a power of two */
     _Atomic(struct rat_context *) dead; /* pushed by rat_context_release */
     uint64_t unwound, unmatched, repaired, switches; /* for stats */
     uint64_t *scratch;           /* payload of a snapshot */
