@@ -13,7 +13,10 @@ class ReportTest < Minitest::Test
   end
 
   def test_frames_open_at_the_start_are_marked_and_have_no_calls
-    assert_equal 0, calls(table(ratrace!("report", shop)))["<main> (base)"]
+    base = calls(table(ratrace!("report", shop))).select { |name, _| name.include?("(base)") }
+
+    refute_empty base
+    assert_equal [0], base.values.uniq
   end
 
   def test_shares_of_all_methods_sum_to_the_whole
