@@ -378,30 +378,45 @@ static void to_public_path(struct rb_rat_agent *agent, uint64_t now)
 /* ---------------------------------------------------------------- the hook */
 
 /* Another context than the last event's, or a GC has run, or this is a forked child, or the public path. */
-static COLD bool elsewhere(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
+static COLD void elsewhere(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
     rb_event_flag_t event = (rb_event_flag_t)(uint32_t)arg[0];
     if (!agent->words) {
         public_event(agent, arg, event, now);
-        return false;
+        return;
     }
-    return rb_rat_context_enter(agent, arg[WORD_EC], false, now);
+    if (!rb_rat_context_enter(agent, arg[WORD_EC], false, now))
+        return;
+    now = rat_clock_ticks(hot->recorder.clock); /* a child has just chosen its own */
+    switch (event) {
+    case RUBY_EVENT_CALL:
+        call_cold(hot, arg, now);
+        break;
+    case RUBY_EVENT_RETURN:
+        return_cold(hot, arg, now);
+        break;
+    case RUBY_EVENT_C_CALL:
+        c_call_cold(hot, arg, now);
+        break;
+    case RUBY_EVENT_C_RETURN:
+        c_return_cold(hot, arg, now);
+        break;
+    }
 }
 
+/* The commonest event is asked for first. Each way ends in the last store or in a jump to a cold function, so that
+ * little is saved on the stack. */
 static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *hot, const uintptr_t *arg,
                                                            const bool strong)
 {
     struct rat_recorder *recorder = &hot->recorder;
     uint64_t now = rat_clock_ticks(recorder->clock);
     uintptr_t word = arg[WORD_CFP];
+    uint32_t event = (uint32_t)arg[0];
     if (UNLIKELY(recorder->ec != arg[WORD_EC])) {
-        if (!elsewhere(hot, arg, now))
-            return;
-        now = rat_clock_ticks(recorder->clock); /* a child has just chosen its own */
-    }
-    switch ((uint32_t)arg[0]) {
-    case RUBY_EVENT_CALL: {
+        elsewhere(hot, arg, now);
+    } else if (event == RUBY_EVENT_CALL) {
         uintptr_t entry = method_entry(word);
         const struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
         int32_t id = cached->id;
@@ -411,16 +426,13 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
             *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_INSTANCE};
         else
             call_cold(hot, arg, now);
-        break;
-    }
-    case RUBY_EVENT_RETURN:
+    } else if (event == RUBY_EVENT_RETURN) {
         if (LIKELY(recorder->top->word == word && recorder->top->id != RAT_FRAME_HIDDEN) &&
             LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_RETURN, 0), now, strong)))
             recorder->top--;
         else
             return_cold(hot, arg, now);
-        break;
-    case RUBY_EVENT_C_CALL: {
+    } else if (event == RUBY_EVENT_C_CALL) {
         const struct rb_rat_c_cached *cached = rb_rat_c_cache_slot(hot, arg[WORD_OWNER], arg[WORD_CALLED]);
         int32_t id = cached->id;
         word -= hot->frame_bytes;
@@ -431,16 +443,13 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
             *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_C_INSTANCE};
         else
             c_call_cold(hot, arg, now);
-        break;
-    }
-    case RUBY_EVENT_C_RETURN:
+    } else if (event == RUBY_EVENT_C_RETURN) {
         if (LIKELY(recorder->top->word == word - hot->frame_bytes && recorder->top->id != RAT_FRAME_HIDDEN &&
                    recorder->top->kind == RAT_FRAME_C_INSTANCE) &&
             LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_C_RETURN, 0), now, strong)))
             recorder->top--;
         else
             c_return_cold(hot, arg, now);
-        break;
     }
 }
 
