@@ -377,11 +377,28 @@ static void to_public_path(struct rb_rat_agent *agent, uint64_t now)
 
 /* ---------------------------------------------------------------- the hook */
 
+#define BEGIN_EVENTS (RUBY_EVENT_THREAD_BEGIN | RUBY_EVENT_FIBER_SWITCH)
+
+/* A thread or a fiber is new: nothing is on its stack, which nobody could tell at its first call. In the same hook as
+ * the calls, because the VM asks every hook at every event. */
+static COLD void begin_event(struct rb_rat_agent *agent, rb_event_flag_t event)
+{
+    VALUE frames[2];
+    if (!rb_rat_agent_live(agent))
+        return;
+    if (event == RUBY_EVENT_THREAD_BEGIN || rb_profile_frames(0, 2, frames, NULL) <= 1)
+        rb_rat_context_begin(agent);
+}
+
 /* Another context than the last event's, or a GC has run, or this is a forked child, or the public path. */
 static COLD void elsewhere(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
     rb_event_flag_t event = (rb_event_flag_t)(uint32_t)arg[0];
+    if ((event & BEGIN_EVENTS) != 0) {
+        begin_event(agent, event);
+        return;
+    }
     if (!agent->words) {
         public_event(agent, arg, event, now);
         return;
@@ -450,6 +467,8 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
             recorder->top--;
         else
             c_return_cold(hot, arg, now);
+    } else {
+        elsewhere(hot, arg, now);
     }
 }
 
@@ -471,22 +490,11 @@ static void rat_hook_public(VALUE data, const rb_trace_arg_t *arg)
 {
     struct rb_rat_hot *hot = RB_RAT_HOT_OF(data);
     rb_event_flag_t event = rb_tracearg_event_flag((rb_trace_arg_t *)(uintptr_t)arg);
-    public_event(rb_rat_agent_of(hot), (const uintptr_t *)arg, event, rat_clock_ticks(hot->recorder.clock));
+    if ((event & BEGIN_EVENTS) != 0)
+        begin_event(rb_rat_agent_of(hot), event);
+    else
+        public_event(rb_rat_agent_of(hot), (const uintptr_t *)arg, event, rat_clock_ticks(hot->recorder.clock));
 }
-
-/* A thread or a fiber is new: nothing is on its stack, which nobody could tell at its first call. */
-static void begin_hook(VALUE data, const rb_trace_arg_t *arg)
-{
-    struct rb_rat_agent *agent = rb_rat_agent_of(RB_RAT_HOT_OF(data));
-    VALUE frames[2];
-    if (!rb_rat_agent_live(agent))
-        return;
-    bool thread = rb_tracearg_event_flag((rb_trace_arg_t *)(uintptr_t)arg) == RUBY_EVENT_THREAD_BEGIN;
-    if (thread || rb_profile_frames(0, 2, frames, NULL) <= 1)
-        rb_rat_context_begin(agent);
-}
-
-#define BEGIN_EVENTS (RUBY_EVENT_THREAD_BEGIN | RUBY_EVENT_FIBER_SWITCH)
 
 static rb_event_hook_func_t record_function(const struct rb_rat_agent *agent)
 {
@@ -500,8 +508,7 @@ void rb_rat_hook_install(struct rb_rat_agent *agent)
     VALUE data = RB_RAT_DATA_OF(agent->hot);
     agent->hot->recorder.audit = AUDIT;
     rb_event_hook_flag_t flags = RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG;
-    rb_add_event_hook2((rb_event_hook_func_t)(void *)begin_hook, BEGIN_EVENTS, data, flags);
-    rb_add_event_hook2(record_function(agent), agent->events, data, flags);
+    rb_add_event_hook2(record_function(agent), agent->events | BEGIN_EVENTS, data, flags);
     agent->hooked = true;
 }
 
@@ -511,6 +518,5 @@ void rb_rat_hook_remove(struct rb_rat_agent *agent)
     rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)rat_hook_words, data);
     rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)rat_hook_words_strong, data);
     rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)rat_hook_public, data);
-    rb_remove_event_hook_with_data((rb_event_hook_func_t)(void *)begin_hook, data);
     agent->hooked = false;
 }
