@@ -339,7 +339,32 @@ static void public_return(struct rb_rat_agent *agent, const uintptr_t *arg, bool
         rat_recorder_doubt(recorder);
 }
 
-static COLD void public_event(struct rb_rat_agent *agent, const uintptr_t *arg, rb_event_flag_t event, uint64_t now)
+/* What most events are: a known method's call, or the return of the top frame, with nothing in doubt. True: told. */
+static bool public_put(struct rb_rat_agent *agent, rb_event_flag_t event, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    struct rat_entry *top = recorder->top, *entries = recorder->context->entries;
+    if (top >= recorder->limit || top <= entries + recorder->context->base || top >= entries + DEEP)
+        return false;
+    uintptr_t word = public_word();
+    if (event == RUBY_EVENT_CALL) {
+        const struct rb_rat_cached *cached = rb_rat_cache_slot(agent->hot, word);
+        int32_t id = cached->id;
+        if (cached->key != word || id <= 0 ||
+            !rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_CALL, (uint32_t)id), now, recorder->lane.strong))
+            return false;
+        *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_INSTANCE};
+        return true;
+    }
+    if (word == 0 || top->word != word || top->id == RAT_FRAME_HIDDEN ||
+        !rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_RETURN, 0), now, recorder->lane.strong))
+        return false;
+    recorder->top--;
+    return true;
+}
+
+static __attribute__((noinline)) void public_event(struct rb_rat_agent *agent, const uintptr_t *arg,
+                                                   rb_event_flag_t event, uint64_t now)
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
     if (!rb_rat_agent_live(agent) || recorder->context == NULL || recorder->ec != rb_fiber_current()) {
@@ -347,6 +372,8 @@ static COLD void public_event(struct rb_rat_agent *agent, const uintptr_t *arg, 
             return;
         now = rat_clock_ticks(recorder->clock);
     }
+    if ((event & (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)) != 0 && public_put(agent, event, now))
+        return;
     switch (event) {
     case RUBY_EVENT_CALL:
         public_call(agent, arg, false, now);
