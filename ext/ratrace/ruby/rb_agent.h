@@ -20,7 +20,7 @@
 #include "record/recorder.h"
 
 #define RB_RAT_PAGE 4096
-#define RB_RAT_CACHE 2048 /* entries; a power of two */
+#define RB_RAT_CACHE 8192 /* entries; a power of two */
 #define RB_RAT_C_CACHE 512
 
 struct rb_rat_hot {
@@ -76,7 +76,7 @@ static inline __attribute__((always_inline)) struct rb_rat_cached *rb_rat_cache_
                                                                                      uintptr_t key)
 {
     struct rb_rat_cached *cache = (void *)((uintptr_t)hot + 2 * RB_RAT_PAGE);
-    return &cache[(key * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - 11)];
+    return &cache[(key * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - 13)];
 }
 
 static inline __attribute__((always_inline)) struct rb_rat_c_cached *rb_rat_c_cache_slot(struct rb_rat_hot *hot,
