@@ -2,7 +2,7 @@
 
 require_relative "ratrace/version"
 require_relative "ratrace/errors"
-require_relative "ratrace/options"
+require_relative "ratrace/configuration"
 require_relative "ratrace/ratrace"
 require_relative "ratrace/canary"
 
@@ -17,26 +17,52 @@ module Ratrace
   Native.canary = Canary
 
   class << self
+    # Settings for recordings to come, above those of RATRACE_CONFIG and the environment. A later block adds to an
+    # earlier one; a recording that runs keeps what it has.
+    #
+    #   Ratrace.configure { |c| c.period = 2 }
+    #
+    # @yieldparam builder [Configuration::Builder] a writer for each setting (README: "In a service")
+    # @return [Configuration]
+    # @raise [ConfigurationError] a line for each mistake; then nothing is changed
+    def configure
+      builder = Configuration::Builder.new(@configured || {})
+      yield builder
+      @configuration = Configuration.new(block: builder.values)
+      @configured = builder.values.freeze
+      @configuration
+    end
+
+    # What the latest recording was started with, else what one would be started with now.
+    #
+    # @return [Configuration] frozen
+    # @raise [ConfigurationError]
+    def configuration
+      @configuration ||= configuration_with({})
+    end
+
     # Start recording every thread and fiber of the main Ractor.
     #
-    # @param out_dir [String] directory of the segment files, created if missing; default RATRACE_OUT_DIR, else
-    #   "ratrace.out"
-    # @param period [Numeric] seconds between two flushes, 0.01..3600; default 1
-    # @param slot_size [Integer] bytes of each of the two slots, 16384..33554432, a multiple of 4096; default 8 MiB
-    # @param c_calls [Boolean] record methods written in C, too; default false
-    # @param include [String, Array<String>] record only methods whose file matches one of these globs
-    # @param exclude [String, Array<String>] do not record methods whose file matches one of these globs
-    # @return [true]
+    # @param options [Hash{Symbol => Object}] settings, above all other sources; the ones a script needs:
+    #   out_dir [String] directory of the segment files, created if missing; default "ratrace.out";
+    #   period [Numeric] seconds between two flushes, 0.01..3600; default 1;
+    #   slot_size [Integer] bytes of each of the two slots, 16384..33554432, a multiple of 4096; default 8 MiB;
+    #   c_calls [Boolean] record methods written in C, too; default false;
+    #   include, exclude [String, Array<String>] record only, or do not record, methods whose file matches a glob
+    # @return [Boolean] false where recording is disabled
     # @raise [ConfigurationError] for an unknown option or a value that is not allowed
     # @raise [Error] when a recording is running already, or the directory cannot be written
     def start(**options)
       raise Error, "cannot start recording: it is running; call Ratrace.stop first" if recording?
 
-      checked = Options.new(**options)
-      return false if ENV["RATRACE_DISABLED"] == "1"
+      wanted = configuration_with(options)
+      return false unless wanted.enabled
+
+      raise Error, "cannot start recording: trace is not supported yet" if wanted.trace && wanted.trace != "all"
 
       stop_at_exit
-      Native.start(checked.to_native)
+      @configuration = wanted
+      Native.start(wanted.to_native)
     end
 
     # Stop recording: write what is left, close the segment. Frames still open end here.
@@ -82,6 +108,10 @@ module Ratrace
 
     private
 
+    def configuration_with(options)
+      Configuration.new(options, block: @configured || {})
+    end
+
     # Once a process, because at_exit handlers are inherited by forked children.
     def stop_at_exit
       return if @stops_at_exit
@@ -94,7 +124,7 @@ module Ratrace
     def stop_quietly
       stop
     rescue Error => e
-      warn "ratrace: #{e.message}" if ENV["RATRACE_DEBUG"] == "1"
+      warn "ratrace: #{e.message}" if @configuration&.debug
     end
   end
 

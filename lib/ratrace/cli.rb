@@ -34,7 +34,10 @@ module Ratrace
     def run(arguments)
       @out.sync = true if @out.respond_to?(:sync=) # nothing is left to fail at exit
       dispatch(*arguments)
-    rescue UsageError, ConfigurationError, OptionParser::ParseError => e
+    rescue ConfigurationError => e
+      e.message.each_line(chomp: true) { |line| fail_with(line, USAGE) }
+      USAGE
+    rescue UsageError, OptionParser::ParseError => e
       fail_with(e.message, USAGE)
     rescue Errno::EPIPE
       SUCCESS # whoever read our output has seen enough: `ratrace print | head` is no failure

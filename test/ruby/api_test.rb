@@ -232,7 +232,7 @@ class ApiTest < Minitest::Test
   end
 
   def test_an_interrupt_that_is_due_does_not_tear_a_start
-    options = Ratrace::Options.new(out_dir: out_dir).to_native
+    options = Ratrace::Configuration.new({ out_dir: out_dir }).to_native
     assert_equal [true, :interrupted], with_interrupt_due { Ratrace::Native.start(options) }
     assert_predicate Ratrace, :recording?
     leaf

@@ -149,6 +149,8 @@ static enum rat_status create_file(struct rat_outlet *outlet)
     (void)fstat(outlet->writer.fd, &found); /* of a descriptor we just got */
     outlet->device = found.st_dev;
     outlet->inode = found.st_ino;
+    if (head->file_mode == 0640) /* the file is made 0600; where this fails it stays so, and only the owner can read */
+        (void)fchmod(outlet->writer.fd, 0640);
     outlet->opened_at = rat_anchor_take((enum rat_clock_kind)head->clock);
     rat_encoder_begin_segment(outlet->encoder);
     RAT_TEST_POINT("outlet.created");

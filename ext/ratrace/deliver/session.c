@@ -111,6 +111,7 @@ static enum rat_status fill_head(struct rat_live_head *head, const struct rat_se
     head->fence = rat_fence_choose(options->fence);
     atomic_store_explicit(&head->frame_path, options->frame_path, memory_order_relaxed);
     head->start = rat_anchor_take((enum rat_clock_kind)head->clock);
+    head->file_mode = options->file_mode;
     head->slot_bytes = options->slot_bytes != 0 ? options->slot_bytes : RAT_SLOT_BYTES_DEFAULT;
     atomic_store_explicit(&head->segment, 1, memory_order_relaxed);
     return RAT_OK;

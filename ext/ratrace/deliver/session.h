@@ -34,6 +34,7 @@ struct rat_session_options {
     uint32_t slot_bytes;        /* RAT_SLOT_BYTES_MIN..MAX, a multiple of 4096 */
     uint64_t period_ns;
     uint64_t segment_bytes, segment_age_ns;
+    uint32_t file_mode;         /* of segments: 0600 (also for 0) or 0640 */
     enum rat_clock_kind clock;  /* 0 = the best */
     enum rat_fence_kind fence;  /* 0 = the best */
     uint32_t frame_path;        /* ratrace.v1.FramePath */

@@ -127,7 +127,7 @@ struct rat_live_head {
     uint32_t pid, parent_pid;
     uint32_t clock, fence;         /* enum rat_clock_kind, enum rat_fence_kind */
     _Atomic uint32_t frame_path;   /* ratrace.v1.FramePath: 1 = words, 2 = public calls */
-    uint32_t reserved;
+    uint32_t file_mode;            /* of segments; 0 = 0600 */
     uint64_t ticks_per_s;
     struct rat_anchor start;
     uint64_t slot_bytes;

@@ -36,6 +36,7 @@ static struct {
     char *strings[STRINGS]; /* owned copies behind `options` and `filter.own` */
     struct rb_rat_filter filter;
     rb_event_flag_t events;
+    bool no_words;      /* by the user's wish */
     size_t frame_bytes; /* from the canary; 0 = refused */
     const char *refused;
     rb_event_flag_t probed; /* events the canary has run with */
@@ -139,6 +140,7 @@ static void take_options(VALUE options)
         .period_ns = option_number(options, "period_ns", RAT_PERIOD_NS_DEFAULT),
         .segment_bytes = option_number(options, "segment_bytes", RAT_SEGMENT_BYTES_DEFAULT),
         .segment_age_ns = option_number(options, "segment_age_ns", RAT_SEGMENT_AGE_NS_DEFAULT),
+        .file_mode = (uint32_t)option_number(options, "file_mode", 0600),
         .clock = (enum rat_clock_kind)option_number(options, "clock", 0),
         .fence = (enum rat_fence_kind)option_number(options, "fence", 0),
         .debug = RTEST(option(options, "debug")),
@@ -155,6 +157,7 @@ static void take_options(VALUE options)
     now_running.filter.own = now_running.strings[5];
     now_running.filter.include = copy_globs(option(options, "include"), &now_running.filter.include_count);
     now_running.filter.exclude = copy_globs(option(options, "exclude"), &now_running.filter.exclude_count);
+    now_running.no_words = option(options, "frame_words") == Qfalse;
     now_running.events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
     if (RTEST(option(options, "c_calls")))
         now_running.events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
@@ -253,9 +256,8 @@ static void probe_words(void)
     if ((now_running.events & ~now_running.probed) == 0 || now_running.refused != NULL)
         return;
     now_running.probed = now_running.events;
-    const char *forced = getenv("RATRACE_FRAME_WORDS");
-    if (forced != NULL && strcmp(forced, "0") == 0)
-        now_running.refused = "RATRACE_FRAME_WORDS=0";
+    if (now_running.no_words)
+        now_running.refused = "frame_words is off";
     else
         now_running.frame_bytes = rb_rat_canary_run(canary, (now_running.events & RUBY_EVENT_C_CALL) != 0,
                                                     &now_running.refused);

@@ -47,7 +47,7 @@ module Ratrace
         return run_plain(arguments) if @env["RATRACE_DISABLED"] == "1"
 
         require_relative "../boot"
-        Options.new(**@options)
+        Configuration.new(@options, env: @env)
         become({ Boot::VARIABLE => Boot.pack(@options) }, ["-r#{BOOT}", *arguments])
       end
 

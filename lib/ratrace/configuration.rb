@@ -1,0 +1,241 @@
+# frozen_string_literal: true
+
+require_relative "errors"
+require_relative "settings"
+require_relative "version"
+
+module Ratrace
+  # What ratrace was asked to do: every setting's value and where it came from. Frozen.
+  #
+  # Sources, weakest first: the defaults; the YAML file named by RATRACE_CONFIG; the environment (RATRACE_ and the
+  # setting's name); the block of {Ratrace.configure}; the arguments of {Ratrace.start}. All are checked together, and
+  # one error tells every mistake, a line each.
+  class Configuration
+    FILE_VARIABLE = "RATRACE_CONFIG"
+    FILE_BYTES_MAX = 1024 * 1024
+    SECRET_BYTES_MAX = 4096
+
+    Value = Struct.new(:setting, :value, :source)
+    private_constant :Value
+
+    # What the block of {Ratrace.configure} gets: a writer for each setting, and `trace` as a call.
+    class Builder
+      # @return [Hash{Symbol => Object}]
+      attr_reader :values
+
+      def initialize(values = {})
+        @values = values.dup
+      end
+
+      Settings::ALL.each_key { |name| define_method(:"#{name}=") { |value| @values[name] = value } }
+
+      # @param patterns [Hash] files: and methods:, each a pattern or several
+      def trace(**patterns)
+        @values[:trace] = patterns
+      end
+
+      def method_missing(name, *)
+        raise ConfigurationError, "unknown setting #{name.to_s.chomp("=")} in the configure block: " \
+                                  "allowed are #{Settings::ALL.keys.join(", ")}"
+      end
+
+      def respond_to_missing?(*)
+        false
+      end
+    end
+
+    Settings::ALL.each_key { |name| define_method(name) { @values.fetch(name) } }
+
+    # @param arguments [Hash{Symbol => Object}] strongest
+    # @param block [Hash{Symbol => Object}] what a {Builder} took
+    # @param env [#[]] environment
+    # @raise [ConfigurationError] a line for each mistake: the setting, the value, the source and what is allowed
+    def initialize(arguments = {}, block: {}, env: ENV)
+      unknown = arguments.keys - Settings::ALL.keys
+      unless unknown.empty?
+        raise ConfigurationError, "unknown option #{unknown.first}: allowed are #{Settings::ALL.keys.join(", ")}"
+      end
+
+      @errors = []
+      @sources = {}
+      @values = check(gather(arguments, block, env))
+      @values[:enabled] = false if env["RATRACE_DISABLED"] == "1"
+      read_secrets
+      check_together
+      raise ConfigurationError, @errors.join("\n") unless @errors.empty?
+
+      [@values, @sources].each(&:freeze)
+      remove_instance_variable(:@errors)
+      freeze
+    end
+
+    # Where a setting's value came from: "default", the file, the variable, "configure block" or "argument".
+    def source(name)
+      @sources.fetch(name)
+    end
+
+    # A value for people; of a secret, whether it is set.
+    def show(name)
+      Settings::ALL.fetch(name).show(@values.fetch(name))
+    end
+
+    # @return [Hash{Symbol => Object}]
+    def to_h
+      @values.dup
+    end
+
+    # No secret is in it.
+    def inspect
+      "#<#{self.class} #{Settings::ALL.keys.map { |name| "#{name}=#{show(name)}" }.join(" ")}>"
+    end
+    alias to_s inspect
+
+    # What the extension takes. Globs are made absolute here, because the program may change its directory.
+    # @return [Hash{Symbol => Object}]
+    def to_native
+      {
+        out_dir: out_dir, live_dir: live_dir, service: service || program, tags: tags, slot_bytes: slot_size,
+        period_ns: nanoseconds(period), segment_bytes: segment_size, segment_age_ns: nanoseconds(segment_age),
+        file_mode: file_mode, c_calls: c_calls, include: absolute(include), exclude: absolute(exclude),
+        clock: clock == "monotonic" ? 1 : nil, fence: fence == "seq_cst" ? 2 : nil, frame_words: frame_words,
+        ruby: "#{RUBY_VERSION} #{RUBY_PLATFORM}", recorder: "ratrace #{VERSION}", own: __dir__, debug: debug
+      }
+    end
+
+    private
+
+    def nanoseconds(seconds)
+      (seconds * 1_000_000_000).round
+    end
+
+    # ---------------------------------------------------------------- sources
+
+    def gather(arguments, block, env)
+      given = from_file(env[FILE_VARIABLE]).merge(from_env(env))
+      [[block, "configure block"], [arguments, "argument"]].each do |values, source|
+        values.each { |name, value| given[name] = [value, source] }
+      end
+      given
+    end
+
+    # Name => value, source. An empty variable is as good as none.
+    def from_env(env)
+      Settings::ALL.each_with_object({}) do |(name, setting), given|
+        text = env[setting.env]
+        given[name] = [setting.parse(text), setting.env] unless text.nil? || text.empty?
+      end
+    end
+
+    # Name => value, source.
+    def from_file(path)
+      return {} if path.nil? || path.empty?
+
+      keys = read_yaml(path)
+      unknown = keys.keys.reject { |key| key.is_a?(String) && Settings::ALL.key?(key.to_sym) }
+      unknown.each { |key| @errors << "unknown setting #{key} in #{path}: allowed are #{Settings::ALL.keys.join(", ")}" }
+      (keys.keys - unknown).to_h do |key|
+        value = keys[key]
+        [key.to_sym, [value.is_a?(String) ? Settings::ALL[key.to_sym].parse(value) : value, path]]
+      end
+    end
+
+    def read_yaml(path)
+      text = read_small(path, FILE_BYTES_MAX)
+      return {} unless text
+
+      require "yaml"
+      keys = YAML.safe_load(text, filename: path) || {}
+      return keys if keys.is_a?(Hash)
+
+      @errors << "#{path} of #{FILE_VARIABLE} holds no settings; write one a line, such as `period: 2`"
+      {}
+    rescue Psych::Exception => e
+      @errors << "#{path} of #{FILE_VARIABLE} is not plain YAML: #{e.message.lines.first.chomp}"
+      {}
+    end
+
+    # A file's text, or nil and an error; nothing of the content is in the message.
+    def read_small(path, limit)
+      raise Errno::EINVAL, "not a regular file" unless File.file?(path) || !File.exist?(path)
+
+      text = File.open(path, "r:UTF-8") { |file| file.read(limit + 1) || "" }
+      return text if text.bytesize <= limit
+
+      @errors << "#{path} is too large; #{limit} bytes are read"
+      nil
+    rescue SystemCallError, ArgumentError => e
+      @errors << "#{path} cannot be read: #{e.message.sub(/ @ .*/m, "")}"
+      nil
+    end
+
+    # ---------------------------------------------------------------- checks
+
+    def check(given)
+      Settings::ALL.to_h do |name, setting|
+        value, @sources[name] = given.fetch(name) { [setting.default, "default"] }
+        [name, checked(setting, value, @sources[name])]
+      end
+    end
+
+    def checked(setting, value, source)
+      setting.check(value)
+    rescue Setting::Refused => e
+      from = { "argument" => "", "configure block" => " in the configure block" }.fetch(source) { " of #{source}" }
+      shown = setting.secret? ? "a secret value" : setting.show(value)
+      @errors << "#{setting.name}: #{shown}#{from} is not allowed; use #{e.message}"
+      nil
+    end
+
+    # `export_token_file` gives export_token its value.
+    def read_secrets
+      path = @values[:export_token_file]
+      return unless path && @values[:export_token].nil?
+
+      token = read_small(path, SECRET_BYTES_MAX)&.strip
+      return unless token
+
+      @values[:export_token] = checked(Settings::ALL[:export_token], token, path)
+      @sources[:export_token] = path
+    end
+
+    # What is right by itself and wrong beside another.
+    def check_together
+      return unless @errors.empty?
+
+      together(:period, "at most segment_age", segment_age) if period > segment_age
+      together(:segment_size, "at most spool_size", spool_size) if segment_size > spool_size
+      together(:finalize_url, "export_url, too", nil) if finalize_url && !export_url
+      together(:export_token, "https in export_url", export_url) if export_token && plain?(export_url)
+    end
+
+    # A token in the clear is no secret; on this machine nobody listens.
+    def plain?(url)
+      url&.match?(%r{\Ahttp://(?!localhost[:/]|localhost\z|127\.|\[::1\])}i)
+    end
+
+    def together(name, allowed, other)
+      @errors << "#{name}: #{show(name)} of #{source(name)} is not allowed; use #{allowed}#{" (#{other})" if other}"
+    end
+
+    # ---------------------------------------------------------------- for the extension
+
+    # The program's name, in file names and reports.
+    def program
+      name = File.basename($PROGRAM_NAME.to_s, ".rb").scrub("_").gsub(/[^\w.-]+/, "_")
+      name.empty? ? "ruby" : name[0, 48]
+    end
+
+    # A relative glob starts at the current directory. "*.rb" matches at any depth: a star crosses slashes. A method's
+    # file may be relative, too, as of `ruby app.rb`, so what lies below the current directory is named both ways.
+    def absolute(globs)
+      here = "#{Dir.pwd}/"
+      globs.flat_map do |glob|
+        next [glob] if glob.start_with?("*")
+
+        full = glob.start_with?("/") ? glob : here + glob.delete_prefix("./")
+        near = full.delete_prefix(here)
+        near == full ? [full] : [full, near, "./#{near}"]
+      end
+    end
+  end
+end
