@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "application"
 require_relative "errors"
 require_relative "settings"
 require_relative "version"
@@ -94,7 +95,7 @@ module Ratrace
     # @return [Hash{Symbol => Object}]
     def to_native
       {
-        out_dir: out_dir, live_dir: live_dir, service: service || program, tags: tags, slot_bytes: slot_size,
+        out_dir: out_dir, live_dir: live_dir, service: service || Application.name, tags: tags, slot_bytes: slot_size,
         period_ns: nanoseconds(period), segment_bytes: segment_size, segment_age_ns: nanoseconds(segment_age),
         file_mode: file_mode, c_calls: c_calls, include: absolute(include), exclude: absolute(exclude),
         clock: clock == "monotonic" ? 1 : nil, fence: fence == "seq_cst" ? 2 : nil, frame_words: frame_words,
@@ -219,14 +220,9 @@ module Ratrace
 
     # ---------------------------------------------------------------- for the extension
 
-    # The program's name, in file names and reports.
-    def program
-      name = File.basename($PROGRAM_NAME.to_s, ".rb").scrub("_").gsub(/[^\w.-]+/, "_")
-      name.empty? ? "ruby" : name[0, 48]
-    end
-
     # A relative glob starts at the current directory. "*.rb" matches at any depth: a star crosses slashes. A method's
-    # file may be relative, too, as of `ruby app.rb`, so what lies below the current directory is named both ways.
+    # file may be relative, too, as of `ruby app.rb`, so what lies below the current directory is named both ways; such a
+    # file begins with no slash and, unlike Ruby's "<internal:...", with no bracket.
     def absolute(globs)
       here = "#{Dir.pwd}/"
       globs.flat_map do |glob|
@@ -234,7 +230,7 @@ module Ratrace
 
         full = glob.start_with?("/") ? glob : here + glob.delete_prefix("./")
         near = full.delete_prefix(here)
-        near == full ? [full] : [full, near, "./#{near}"]
+        near == full ? [full] : [full, near.sub(%r{\A\*+/?}, "[!/<]*"), "./#{near}"]
       end
     end
   end

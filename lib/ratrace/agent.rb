@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+require_relative "../ratrace"
+
+module Ratrace
+  # The recorder as a service runs it: started once by whatever comes first (RUBYOPT, a server's hook, the middleware),
+  # from the configuration alone, and never a reason for the host to fail.
+  #
+  # What the configuration does not say is chosen for a service: the application's own files are recorded, no gems.
+  #
+  # Fork. The recorder goes on in a child by itself, from its first call; nothing need be called there.
+  module Agent
+    class << self
+      # Start, unless this process is recorded already. What keeps it from recording is one line on stderr.
+      #
+      # @return [Boolean] is this process being recorded now?
+      def start
+        return true if Ratrace.recording?
+
+        Ratrace.start(**choices(Ratrace.configuration))
+      rescue Error, SystemCallError => e
+        complain(e)
+        false
+      end
+
+      # Why this process is not recorded, on one line.
+      def complain(error)
+        lines = error.message.scrub.delete_prefix("cannot start recording: ").lines.map(&:strip).reject(&:empty?)
+        $stderr.write("ratrace: not recording: #{lines.join("; ")}\n")
+      rescue SystemCallError, IOError
+        nil # nobody listens
+      end
+
+      private
+
+      # What a service wants and nobody asked for.
+      def choices(configuration)
+        return {} if configuration.trace || !configuration.include.empty?
+
+        application = Application.new(configuration.root)
+        { include: application.files, exclude: [*configuration.exclude, *application.foreign] }
+      end
+    end
+  end
+end
