@@ -275,6 +275,7 @@ class ForkTest < Minitest::Test
       def self.maps = File.foreach("/proc/self/maps").count
       def self.beget(times) = times.times { |i| wait_well(fork { i % 5 == 0 ? Work.child : exit!(true) }) }
       beget(50)
+      Ratrace.flush # the segment's file is made by the first flush
       GC.start
       before = [rss, fds, maps]
       beget(250)
