@@ -162,7 +162,12 @@ class FidelityTest < Minitest::Test
   end
 
   def test_a_trap_is_the_programs_own
-    outcome = assert_same("trap(:TERM) { puts 'trapped'; exit 11 }; $stdout.sync = true; puts 'up'; sleep") do |pid, _in, out|
+    outcome = assert_same(<<~RUBY) do |pid, _in, out|
+      trap(:TERM) { $stdout.syswrite("trapped\\n"); exit 11 } # `puts` would meet its own lock, if that one is still in it
+      $stdout.sync = true
+      puts "up"
+      sleep
+    RUBY
       line = out.gets
       Process.kill(:TERM, pid)
       line
