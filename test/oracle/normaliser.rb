@@ -17,6 +17,8 @@ module Oracle
     PROJECT = File.expand_path("../..", ORACLE)
     MACHINERY = [File.join(PROJECT, "lib/"), File.join(PROJECT, "exe/")].freeze
     LOADERS = /rubygems|bundler/
+    # Its thread looks at the clock as often as the scheduler lets it.
+    WATCHER = %r{/timeout\.rb\z}
     # Where a stack overflows depends on what the recorder put on it: calls that deep count only if they returned.
     OVERFLOW = 300
 
@@ -25,7 +27,7 @@ module Oracle
     end
 
     def normalise(sessions)
-      contexts = sessions.flat_map(&:roots).map { |root| children_of(bracketed(root), true, false) }
+      contexts = sessions.flat_map(&:roots).reject { |root| watches?(root) }.map { |root| children_of(bracketed(root), true, false) }
       contexts.reject(&:empty?).sort_by { |calls| JSON.generate(calls, max_nesting: false) }
     end
 
@@ -40,6 +42,20 @@ module Oracle
     end
 
     private
+
+    # The thread of the timeout library: nothing of the program runs in it.
+    def watches?(root)
+      seen = false
+      nodes = root.children.dup
+      while (node = nodes.pop)
+        watching = WATCHER.match?(node.file.to_s)
+        return false unless watching || of_vm?(node)
+
+        seen ||= watching
+        nodes.concat(node.children)
+      end
+      seen
+    end
 
     # See bracket.rb.
     def bracketed(root)

@@ -21,4 +21,4 @@ puts "#{texty}", "a " + texty, 5 + texty
 left, right = texty
 p left, right, [1, 2].map(&texty), [[1, texty]].flatten.size
 p Hash.new { |hash, key| hash[key] = texty.part }[:x]
-p "a-b".gsub(/-/) { texty.part.to_s }, format("%s", texty)
+p "a-b".gsub(/-/) { "#{texty.part}" }, format("%s", texty)

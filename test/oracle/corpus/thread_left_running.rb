@@ -1,4 +1,5 @@
 # A thread that still waits inside a method when the program ends.
+# c_calls: no (how often it asks for num_waiting is up to the scheduler)
 
 def wait_for(queue) = enter { queue.pop }
 
