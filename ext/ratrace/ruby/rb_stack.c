@@ -87,33 +87,63 @@ static bool same_frame(struct rat_dict *dict, const struct rat_entry *entry, VAL
         same_name(dict, known->file, rb_profile_frame_path(frame));
 }
 
-/* Is this line of a backtrace that of a block, rescue or ensure body? "file:3:in `rescue in dive'", or with other quotes. */
-static bool is_body(VALUE line)
+/* A line of a backtrace: "file:3:in `rescue in dive'", or with other quotes. */
+struct traced_line {
+    const char *label; /* behind the quote; "" if there is none */
+    size_t label_length;
+    int number;
+};
+
+static struct traced_line read_line(VALUE line)
+{
+    struct traced_line out = {.label = "", .number = 0};
+    if (!RB_TYPE_P(line, T_STRING))
+        return out;
+    const char *text = RSTRING_PTR(line), *end = text + RSTRING_LEN(line);
+    const char *in = memmem(text, (size_t)(end - text), ":in ", 4);
+    if (in == NULL || end - in < 5)
+        return out;
+    out.label = in + 5;
+    out.label_length = (size_t)(end - out.label);
+    for (int tens = 1; in > text && in[-1] >= '0' && in[-1] <= '9' && tens < 1000000000; tens *= 10)
+        out.number += (*--in - '0') * tens;
+    return out;
+}
+
+static bool is_labelled_body(const struct traced_line *line)
 {
     static const char *const bodies[] = {"block ", "rescue in ", "ensure in "};
-    const char *text = RSTRING_PTR(line), *end = text + RSTRING_LEN(line);
-    const char *label = memmem(text, (size_t)(end - text), ":in ", 4);
-    if (label == NULL || end - label < 5)
-        return false;
-    label += 5; /* behind the quote */
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
-        if ((size_t)(end - label) > strlen(bodies[i]) && memcmp(label, bodies[i], strlen(bodies[i])) == 0)
+        if (line->label_length > strlen(bodies[i]) && memcmp(line->label, bodies[i], strlen(bodies[i])) == 0)
             return true;
     return false;
 }
 
-/* Without frame words nothing but a backtrace's labels tells a method from a body of it. Allocates; only after frames
- * were lost. A define_method body looks like a block, but rb_profile_frames has no method name for it. */
+/* Without frame words nothing but a backtrace tells a method from a body of it: by the label, or (from Ruby 3.4 on, where
+ * a rescue or ensure body's line has its method's label and the method below it has no line) by a frame whose line is
+ * missing. Allocates; only after frames were lost. A define_method body looks like a block, but rb_profile_frames has no
+ * method name for it. */
 static void blank_bodies(struct rb_rat_agent *agent)
 {
     VALUE lines = rb_make_backtrace();
     int count = rb_rat_stack_count(agent); /* after it: a GC may have moved frames */
-    if (!RB_TYPE_P(lines, T_ARRAY))
+    int *numbers = count > 0 ? calloc((size_t)count, sizeof *numbers) : NULL;
+    if (numbers == NULL || !RB_TYPE_P(lines, T_ARRAY)) {
+        free(numbers);
         return;
-    for (int i = 0; i < count && i < RARRAY_LEN(lines); i++)
-        if (RB_TYPE_P(RARRAY_AREF(lines, i), T_STRING) && is_body(RARRAY_AREF(lines, i)) &&
-            !NIL_P(rb_profile_frame_method_name(agent->frames[i])))
+    }
+    rb_profile_frames(0, count, agent->frames, numbers);
+    for (int i = 0, at = 0; i < count && at < RARRAY_LEN(lines); i++, at++) {
+        struct traced_line line = read_line(RARRAY_AREF(lines, at));
+        struct traced_line below = read_line(at + 1 < RARRAY_LEN(lines) ? RARRAY_AREF(lines, at + 1) : Qnil);
+        bool hides_next = i + 1 < count && agent->frames[i + 1] == agent->frames[i] && numbers[i + 1] != below.number;
+        if (!hides_next && !is_labelled_body(&line))
+            continue;
+        if (!NIL_P(rb_profile_frame_method_name(agent->frames[i])))
             agent->frames[i] = Qfalse;
+        i += hides_next;
+    }
+    free(numbers);
     RB_GC_GUARD(lines);
 }
 
