@@ -544,6 +544,21 @@ static void unknown_kinds_are_stepped_over(void **state)
     assert_int_equal(message_status(), RAT_OK);
 }
 
+static void a_payload_of_no_words_is_one_although_there_are_none_at_all(void **state)
+{
+    (void)state;
+    uint8_t later[] = {RAT_EVENT_CALL, 200, RAT_EVENT_RETURN};
+    uint32_t words = 0;
+    put_events();
+    body.kind.data = later;
+    body.rich_words = &words;
+    body.n_rich = 0;
+    assert_int_equal(message_status(), RAT_OK);
+    assert_non_null(decoded->rich); /* what has none may still be pointed at */
+    body.kind.data = kinds;         /* a note has one */
+    assert_int_equal(message_status(), RAT_CORRUPT);
+}
+
 static void a_snapshot_deeper_than_its_payload_is_corrupt(void **state)
 {
     (void)state;
@@ -745,6 +760,7 @@ int main(void)
         TEST(a_payload_longer_than_what_is_left_is_corrupt),
         TEST(kinds_that_never_stand_in_a_file_are_corrupt),
         TEST(unknown_kinds_are_stepped_over),
+        TEST(a_payload_of_no_words_is_one_although_there_are_none_at_all),
         TEST(a_snapshot_deeper_than_its_payload_is_corrupt),
         TEST(an_end_without_payload_is_corrupt),
         TEST(time_that_overflows_is_corrupt),

@@ -111,11 +111,19 @@ static enum rat_status decompress(struct rat_decoder *decoder, const struct rat_
     return size == header->raw_bytes ? RAT_OK : RAT_CORRUPT;
 }
 
+/* The payloads; where there is none there is still a place to point at. */
+static const uint64_t *payloads(const Ratrace__V1__Body *message)
+{
+    static const uint64_t none;
+    return message->n_rich > 0 ? message->rich : &none;
+}
+
 /* One entry of each column for each event, and nothing left over. */
 static bool columns_agree(const Ratrace__V1__Body *message, uint32_t events)
 {
     if (message->n_gap != events || message->kind.len != events)
         return false;
+    const uint64_t *rich = payloads(message);
     uint64_t ticks = message->base_ticks;
     size_t ids = 0, riches = 0, words = 0;
     for (size_t i = 0; i < events; i++) {
@@ -124,7 +132,7 @@ static bool columns_agree(const Ratrace__V1__Body *message, uint32_t events)
             return false;
         if (rat_kind_is_rich(kind)) {
             if (riches == message->n_rich_words || message->rich_words[riches] > message->n_rich - words ||
-                !rat_payload_fits(kind, message->rich + words, message->rich_words[riches]))
+                !rat_payload_fits(kind, rich + words, message->rich_words[riches]))
                 return false;
             words += message->rich_words[riches++];
         } else if (rat_kind_has_id(kind)) {
@@ -253,7 +261,7 @@ enum rat_status rat_decode_body(struct rat_decoder *decoder, const struct rat_ch
         .kind = message->kind.data,
         .id = message->id,
         .rich_words = message->rich_words,
-        .rich = message->rich,
+        .rich = payloads(message),
         .events = message->n_gap,
         .ids = message->n_id,
         .riches = message->n_rich_words,
