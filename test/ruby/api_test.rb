@@ -186,6 +186,18 @@ class ApiTest < Minitest::Test
     end
   end
 
+  # Else a process that ends meanwhile leaves its end to `ratrace recover`.
+  def test_a_stop_waits_for_the_thread_that_is_stopping
+    3.times do
+      Ratrace.start(out_dir: out_dir, period: 3600)
+      250_000.times { leaf } # something to write at the end
+      paths = within { Array.new(4) { Thread.new { [Ratrace.stop, Dir.glob("*.part", base: out_dir)] } }.map(&:value) }
+
+      assert_equal 1, paths.count { |path, _| path }
+      assert_empty paths.flat_map(&:last)
+    end
+  end
+
   def test_a_stop_while_threads_run_leaves_a_sound_recording
     Ratrace.start(out_dir: out_dir)
     started = Queue.new

@@ -47,6 +47,10 @@ static struct {
 /* Ractors run at the same time, and a session opens lanes for one at a time. */
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 
+/* The process one of whose threads is writing the end of a recording; 0 = none. Another thread's stop waits for it, so
+ * that the process does not exit meanwhile. A forked child is another process and waits for nobody. */
+static _Atomic pid_t ending;
+
 static VALUE canary; /* Ratrace::Canary */
 
 #define RUNNING (now_running.session != NULL)
@@ -316,6 +320,15 @@ static void *stop_nogvl(void *data)
     while (atomic_load_explicit(&now_running.users, memory_order_acquire) > 0) /* each leaves within its one try */
         nanosleep(&moment, NULL);
     stopping->status = rat_session_stop(stopping->session, stopping->path, sizeof stopping->path);
+    atomic_store_explicit(&ending, 0, memory_order_release);
+    return data;
+}
+
+static void *wait_for_end(void *data)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    while (atomic_load_explicit(&ending, memory_order_acquire) == getpid())
+        nanosleep(&moment, NULL);
     return data;
 }
 
@@ -340,13 +353,16 @@ static VALUE native_flush(VALUE self)
     return Qtrue;
 }
 
-/* Stop. Returns the path of the last segment, or nil when nothing ran. */
+/* Stop. Returns the path of the last segment, or nil when nothing ran; when another thread is stopping it, after that. */
 static VALUE native_stop(VALUE self)
 {
     (void)self;
     struct rb_rat_agent *agent = rb_rat_agent_current();
-    if (!RUNNING)
+    if (!RUNNING) {
+        if (ending == getpid())
+            without_gvl(wait_for_end, (void *)(uintptr_t)&ending);
         return Qnil;
+    }
     if (agent != rb_rat_main_agent && !is_forked())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot stop recording: only the main Ractor can");
     if (agent->hooked)
@@ -363,6 +379,7 @@ static VALUE native_stop(VALUE self)
     rat_recorder_end_all(recorder, RAT_END_STOP, now);
     agent_close(agent);
     pthread_mutex_lock(&attaching);
+    ending = getpid();
     now_running.session = NULL;
     if (rb_rat_agent_others() > 0) /* attached Ractors store into its memory, and nobody can halt them */
         rat_session_share(stopping.session);
