@@ -144,15 +144,40 @@ module Ratrace
       text = read_small(path, FILE_BYTES_MAX)
       return {} unless text
 
-      require "yaml"
-      keys = YAML.safe_load(text, filename: path) || {}
-      return keys if keys.is_a?(Hash)
+      keys, problem = parse(text)
+      return keys || {} if problem.nil? && (keys.nil? || keys.is_a?(Hash))
 
-      @errors << "#{path} of #{FILE_VARIABLE} holds no settings; write one a line, such as `period: 2`"
+      @errors << (problem ? "#{path} of #{FILE_VARIABLE} is not plain YAML: #{problem}"
+                          : "#{path} of #{FILE_VARIABLE} holds no settings; write one a line, such as `period: 2`")
       {}
-    rescue Psych::Exception => e
-      @errors << "#{path} of #{FILE_VARIABLE} is not plain YAML: #{e.message.lines.first.chomp}"
-      {}
+    end
+
+    # Writes value and problem.
+    ELSEWHERE = <<~RUBY
+      require "yaml"
+      value, problem = begin
+        [YAML.safe_load($stdin.read), nil]
+      rescue Psych::Exception => e
+        [nil, e.message.lines.first.chomp]
+      end
+      $stdout.binmode.write(Marshal.dump([value, problem]))
+    RUBY
+    private_constant :ELSEWHERE
+
+    # YAML is a gem. Loaded here, before the host's Gemfile is read, it could be another version than the host wants, and
+    # then the host would not start. So another Ruby reads it; in a thread, because $? is a thread's own.
+    def parse(text)
+      command = [{ "RUBYOPT" => nil, "RUBYLIB" => nil }, RbConfig.ruby, "--disable-gems", "-e", ELSEWHERE]
+      dumped = Thread.new do
+        IO.popen(command, "r+b", err: File::NULL) do |io|
+          io.write(text)
+          io.close_write
+          io.read
+        end
+      end.value
+      dumped.empty? ? [nil, "no Ruby could be started to read it"] : Marshal.load(dumped)
+    rescue SystemCallError => e
+      [nil, e.message]
     end
 
     # A file's text, or nil and an error; nothing of the content is in the message.

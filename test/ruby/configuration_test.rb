@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "tempfile"
-require "yaml" # here, because tests run in threads that would race for it
 require "test_helper"
 require "ratrace/settings_table"
 require "support/processes"
@@ -259,6 +258,28 @@ class ConfigurationTest < Minitest::Test
   def test_nothing_is_loaded_that_is_not_used
     out = run_well('before = $LOADED_FEATURES.dup; require "ratrace"; puts $LOADED_FEATURES - before')
     assert_empty(out.lines.reject { |line| line.start_with?(LIB) })
+  end
+
+  # A gem loaded before the host's Gemfile is read is one the host cannot choose any more.
+  def test_a_file_is_read_without_loading_yaml
+    out = run_well(<<~RUBY, yaml("period: 7\n"), yaml("a: [\n"), yaml("service: größe\n"))
+      require "ratrace"
+      gems = Gem.loaded_specs.keys
+      ENV["RATRACE_CONFIG"] = ARGV[0]
+      p Ratrace.configuration.period, defined?(Psych), Gem.loaded_specs.keys - gems, $?, Thread.list.size
+      ENV["RATRACE_CONFIG"] = ARGV[1]
+      begin
+        Ratrace.start
+      rescue Ratrace::ConfigurationError => e
+        puts e.message[/is not plain YAML: .*/]
+      end
+      ENV["RATRACE_CONFIG"] = ARGV[2]
+      puts Ratrace::Configuration.new.service.then { |text| [text, text.encoding] }
+    RUBY
+    lines = out.lines(chomp: true)
+    assert_equal %w[7.0 nil [] nil 1], lines.first(5)
+    assert_match(/is not plain YAML: .*flow node/, lines[5])
+    assert_equal %w[größe UTF-8], lines.last(2)
   end
 
   # ---------------------------------------------------------------- what comes of it
