@@ -39,6 +39,11 @@ require_library "protobuf-c", "protobuf-c/protobuf-c.h", "libprotobuf-c-dev"
 require_library "zstd", "zstd.h", "libzstd-dev"
 require_library nil, "xxhash.h", "libxxhash-dev"
 have_library("pthread")
+have_library("dl", "dlopen") # its own library before glibc 2.34
+unless have_header("curl/curl.h") # opened at run time; only its types are needed here
+  warn "ratrace is built without libcurl and cannot ship recordings: " \
+       "install the Debian package libcurl4-openssl-dev (or your system's like of it) and build again"
+end
 generate_protobuf
 
 # What depends on the Ruby version. The Ruby-free layers may use none of these: they ask the compiler.

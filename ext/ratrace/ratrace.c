@@ -6,6 +6,7 @@
 #include "ruby/rb_recording.h"
 #include "ruby/rb_recovery.h"
 #include "ruby/rb_session.h"
+#include "ruby/rb_ship.h"
 
 RUBY_FUNC_EXPORTED void Init_ratrace(void);
 
@@ -21,4 +22,5 @@ void Init_ratrace(void)
     rb_rat_session_init(native);
     rb_rat_recovery_init(native);
     rb_rat_recording_init(native);
+    rb_rat_ship_init(native);
 }

@@ -13,6 +13,7 @@
 #include "ruby/rb_context.h"
 #include "ruby/rb_hook.h"
 #include "ruby/rb_name.h"
+#include "ruby/rb_ship.h"
 #include "ruby/rb_stack.h"
 #include "ruby/rb_status.h"
 
@@ -249,6 +250,7 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
         now_running.failed_in_child = true;
         return false;
     }
+    rb_rat_ship_in_child();
     return true;
 }
 
