@@ -103,7 +103,9 @@ module Ratrace
     #
     # @return [Hash{Symbol => Object}]
     def stats
-      Native.stats
+      stats = Native.stats
+      stats[:control_off] = Attendant.trouble if defined?(Attendant) && !autoload?(:Attendant)
+      stats
     end
 
     private

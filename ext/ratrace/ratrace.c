@@ -2,6 +2,7 @@
 
 #include "ruby/rb_agent.h"
 #include "ruby/rb_context.h"
+#include "ruby/rb_control.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_recording.h"
 #include "ruby/rb_recovery.h"
@@ -20,6 +21,7 @@ void Init_ratrace(void)
     rb_rat_context_init();
     rb_rat_agent_init();
     rb_rat_session_init(native);
+    rb_rat_control_init(native);
     rb_rat_recovery_init(native);
     rb_rat_recording_init(native);
     rb_rat_ship_init(native);

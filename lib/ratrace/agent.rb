@@ -11,17 +11,28 @@ module Ratrace
   # Fork. The recorder goes on in a child by itself, from its first call; nothing need be called there.
   module Agent
     class << self
-      # Start, unless this process is recorded already. What keeps it from recording is one line on stderr.
+      # Start, unless this process is recorded already, and listen for `ratrace ctl`. What keeps it from recording is one
+      # line on stderr.
       #
       # @return [Boolean] is this process being recorded now?
       def start
-        return true if Ratrace.recording?
-
-        Ratrace.start(**choices(Ratrace.configuration))
+        started = Ratrace.recording? || start!
+        Attendant.start(Ratrace.configuration) if started && Ratrace.configuration.control
+        started
       rescue Error, SystemCallError => e
         complain(e)
         false
       end
+
+      # Start recording as a service does.
+      #
+      # @return [Boolean] false where recording is disabled
+      # @raise as {Ratrace.start}
+      def start!
+        Ratrace.start(**choices(Ratrace.configuration))
+      end
+
+      private
 
       # Why this process is not recorded, on one line.
       def complain(error)
@@ -30,8 +41,6 @@ module Ratrace
       rescue SystemCallError, IOError
         nil # nobody listens
       end
-
-      private
 
       # What a service wants and nobody asked for.
       def choices(configuration)
@@ -42,4 +51,6 @@ module Ratrace
       end
     end
   end
+
+  autoload :Attendant, File.expand_path("attendant", __dir__)
 end

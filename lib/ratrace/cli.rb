@@ -20,7 +20,8 @@ module Ratrace
       "report" => "show where the time went, method by method",
       "print" => "show every event in order",
       "verify" => "check a recording and account for every event",
-      "recover" => "finish what crashed processes left"
+      "recover" => "finish what crashed processes left",
+      "ctl" => "start and stop the recording of a running process"
     }.freeze
 
     def initialize(out: $stdout, err: $stderr, env: ENV)

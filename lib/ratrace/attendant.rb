@@ -1,0 +1,158 @@
+# frozen_string_literal: true
+
+require_relative "../ratrace"
+
+module Ratrace
+  # One Ruby thread a process, which answers `ratrace ctl`. Started only for a service (Ratrace::Agent), and there is
+  # none where nothing is for it to do.
+  #
+  # - It first sleeps for a second: a process that lives shorter never has a socket.
+  # - It waits in our own C without the GVL (deliver/control.h), so no library is loaded into the host for it.
+  # - It holds nothing while it waits, so a fork beside it is harmless; it says so to Puma. A child drops the inherited
+  #   descriptor and has a thread of its own, both by Ruby's hook for the purpose, Process._fork.
+  # - A host may join every thread there is, so when all others wait for threads for ever, this one ends. A host may be in
+  #   a deadlock that Ruby would report if this thread slept for ever, too: where nobody joins, it does. Only a deadlock
+  #   of which a join is part goes unreported.
+  module Attendant
+    TICK = 1.0 # seconds between two looks around
+    # Where a thread waits for another thread. A sleep may end by a signal and is none of these.
+    JOINS = %w[join value].freeze
+    WAITS = [*JOINS, *%w[pop shift deq lock synchronize]].freeze
+
+    # What tells a child that it is one; Process.daemon does not come by _fork.
+    module ForkHook
+      def _fork
+        super.tap { |pid| Attendant.after_fork if pid.zero? }
+      end
+
+      def daemon(...)
+        super.tap { Attendant.after_fork }
+      end
+    end
+
+    class << self
+      # Why there is no control socket though one was wanted; nil while all is well.
+      # @return [String, nil]
+      attr_reader :trouble
+
+      # The control socket's path while it listens.
+      # @return [String, nil]
+      attr_reader :path
+
+      # Start, unless it was started. In the main Ractor.
+      def start(configuration)
+        return if @configuration || !configuration.control
+
+        @configuration = configuration
+        Process.singleton_class.prepend(ForkHook)
+        spawn
+      end
+
+      # In a child: nothing of the parent's is used any more. Must not fail: this is inside the host's fork.
+      def after_fork
+        return unless @configuration
+
+        Native.control_abandon
+        @path = nil
+        spawn
+      rescue StandardError
+        nil # of another Ractor: it may not look at @configuration
+      end
+
+      private
+
+      def spawn
+        thread = Thread.new { run }
+        thread.name = "ratrace"
+        thread.report_on_exception = false
+        thread.thread_variable_set(:fork_safe, true)
+      rescue ThreadError => e
+        @trouble = e.message
+      end
+
+      def run
+        sleep TICK
+        attend
+      rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, it is not the host's
+        @trouble = "#{e.class}: #{e.message}"
+      ensure
+        @path = nil
+        Native.control_close
+      end
+
+      def attend
+        while (waits = waits_of_others).empty?
+          listen unless @path && File.socket?(@path)
+          next sleep(TICK) unless @path
+
+          request = Native.control_wait((TICK * 1000).to_i)
+          return @trouble = "the host closed the control socket" if request == false
+
+          Native.control_reply(answer(request)) if request
+        end
+        Queue.new.pop if (waits & JOINS).empty?
+      end
+
+      # Again if the directory was removed meanwhile, or is full for now.
+      def listen
+        Native.control_close
+        @path = nil
+        @path = Native.control_open(directory)
+        @trouble = nil
+      rescue Error, SystemCallError => e
+        @trouble = e.message
+      end
+
+      def directory
+        File.realpath(@configuration.out_dir)
+      end
+
+      # What all other threads wait in for each other, or for this one; nothing if any does not.
+      def waits_of_others
+        others = Thread.list - [Thread.current]
+        waits = others.map do |thread|
+          next unless Thread.instance_method(:inspect).bind_call(thread).end_with?(" sleep_forever>")
+
+          thread.backtrace_locations(0, 1)&.first&.base_label
+        end
+        (waits - WAITS).empty? ? waits : []
+      end
+
+      # ---------------------------------------------------------------- requests
+
+      # "ok" or "error" and a text; of status, a line for each value.
+      def answer(request)
+        case request
+        when "status" then ["ok", *lines(Ratrace.stats)].join("\n")
+        when "flush" then Ratrace.flush ? "ok flushed" : "error nothing is being recorded; start it first"
+        when "start" then start_recording
+        when "stop" then stop_recording
+        else "error unknown request; known are start, stop, flush and status"
+        end
+      rescue Error, SystemCallError => e
+        "error #{e.message.lines.map(&:strip).join("; ")}"
+      end
+
+      def start_recording
+        return "error it is being recorded already" if Ratrace.recording?
+
+        Agent.start! ? "ok recording" : "error recording is disabled by the configuration"
+      end
+
+      def stop_recording
+        Ratrace.recording? ? "ok stopped #{Ratrace.stop}".rstrip : "error nothing is being recorded"
+      end
+
+      # "drops.slot_full 0": a name, a space, a Ruby literal.
+      def lines(values, prefix = "")
+        values.flat_map do |name, value|
+          case value
+          when Hash then lines(value, "#{prefix}#{name}.")
+          when String then "#{prefix}#{name} #{value.dump}"
+          else "#{prefix}#{name} #{value.inspect}"
+          end
+        end
+      end
+    end
+  end
+end
