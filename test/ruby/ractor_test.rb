@@ -77,6 +77,30 @@ class RactorTest < Minitest::Test
     assert_sound(out_dir)
   end
 
+  # The VM looks for what the Ractor whose hooks changed last wants.
+  def test_a_ractor_that_detaches_and_dies_blinds_nobody
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      slow = Ractor.new do
+        Ratrace.attach
+        Ractor.receive
+        100.times { Work.tick }
+        Ratrace.detach
+      end
+      3.times { Ractor.new { Ratrace.attach; Ratrace.detach; Ratrace.attach; Work.tick; Ratrace.detach }.take }
+      10.times { Work.tick }
+      3.times { GC.start }
+      10.times { Work.tick }
+      slow.send(:go)
+      slow.take
+      10.times { Work.tick }
+      Ratrace.stop
+    RUBY
+    assert_equal 30, ticks_by_lane.delete(1)
+    assert_equal [1, 1, 1, 100], ticks_by_lane.except(1).values.sort
+    assert_sound(out_dir)
+  end
+
   def test_lanes_run_out_with_an_error_and_no_harm
     out = record_code(<<~RUBY)
       Ratrace.start(out_dir: OUT, slot_size: 16_384)

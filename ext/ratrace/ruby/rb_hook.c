@@ -530,13 +530,31 @@ static rb_event_hook_func_t record_function(const struct rb_rat_agent *agent)
     return (rb_event_hook_func_t)(void *)(agent->hot->recorder.lane.strong ? rat_hook_words_strong : rat_hook_words);
 }
 
+#define HOOK_FLAGS (RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG)
+
+/* Holds a place. Each Ractor has hooks of its own, but the VM has one set of events it looks for, and takes it from the
+ * Ractor whose hooks changed last (3.3: also when a Ractor's memory is freed). With none left in a Ractor, all the others
+ * would see nothing more. */
+static void rat_hook_nothing(VALUE data, const rb_trace_arg_t *arg)
+{
+    (void)data, (void)arg;
+}
+
+#define NOTHING ((rb_event_hook_func_t)(void *)rat_hook_nothing)
+
 void rb_rat_hook_install(struct rb_rat_agent *agent)
 {
-    VALUE data = RB_RAT_DATA_OF(agent->hot);
     agent->hot->recorder.audit = AUDIT;
-    rb_event_hook_flag_t flags = RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG;
-    rb_add_event_hook2(record_function(agent), agent->events | BEGIN_EVENTS, data, flags);
+    rb_add_event_hook2(record_function(agent), agent->events | BEGIN_EVENTS, RB_RAT_DATA_OF(agent->hot), HOOK_FLAGS);
+    (void)rb_remove_event_hook_with_data(NOTHING, Qfalse);
     agent->hooked = true;
+}
+
+void rb_rat_hook_retire(struct rb_rat_agent *agent)
+{
+    (void)rb_remove_event_hook_with_data(NOTHING, Qfalse);
+    rb_add_event_hook2(NOTHING, agent->events | BEGIN_EVENTS, Qfalse, HOOK_FLAGS);
+    rb_rat_hook_remove(agent);
 }
 
 void rb_rat_hook_remove(struct rb_rat_agent *agent)

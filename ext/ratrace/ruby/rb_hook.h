@@ -11,4 +11,7 @@
 void rb_rat_hook_install(struct rb_rat_agent *agent);
 void rb_rat_hook_remove(struct rb_rat_agent *agent);
 
+/* Remove it from a Ractor, while others are recorded: an empty hook stays there. */
+void rb_rat_hook_retire(struct rb_rat_agent *agent);
+
 #endif

@@ -408,7 +408,10 @@ static VALUE native_detach(VALUE self)
     struct rb_rat_agent *agent = rb_rat_agent_current();
     if (agent == NULL || agent == rb_rat_main_agent)
         return Qfalse;
-    rb_rat_hook_remove(agent);
+    if (RUNNING)
+        rb_rat_hook_retire(agent);
+    else
+        rb_rat_hook_remove(agent);
     if (rb_rat_agent_live(agent)) { /* after a stop its memory is still there, for nobody to read */
         uint64_t now = rat_clock_ticks(agent->hot->recorder.clock);
         rat_recorder_end_all(&agent->hot->recorder, RAT_END_STOP, now);
