@@ -20,6 +20,10 @@
 /* Values are those of ratrace.v1.ClockKind. */
 enum rat_clock_kind { RAT_CLOCK_MONOTONIC = 1, RAT_CLOCK_TSC = 2, RAT_CLOCK_CNTVCT = 3 };
 
+/* A tick of RAT_CLOCK_TSC is 8 cycles, 2 to 4 ns. An unfenced read is no sharper, and the bits left out are noise that no
+ * compressor takes away: a file of rubocop's 22 million calls and returns has 0.78 bytes an event instead of 1.01. */
+#define RAT_TSC_SHIFT 3
+
 /* One moment on all three clocks. `width_ticks` is the uncertainty: the true tick lies within [ticks, ticks + width]. */
 struct rat_anchor {
     uint64_t ticks;
@@ -44,7 +48,7 @@ static inline __attribute__((always_inline)) uint64_t rat_clock_ticks(enum rat_c
 {
 #if defined(__x86_64__) && !defined(RAT_FORCE_MONOTONIC)
     if (__builtin_expect(kind == RAT_CLOCK_TSC, 1))
-        return __rdtsc();
+        return __rdtsc() >> RAT_TSC_SHIFT;
 #elif defined(__aarch64__) && !defined(RAT_FORCE_MONOTONIC)
     if (__builtin_expect(kind == RAT_CLOCK_CNTVCT, 1)) {
         uint64_t ticks;
