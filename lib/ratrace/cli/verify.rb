@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "command"
+require_relative "problems"
 require_relative "text"
 
 module Ratrace
@@ -21,9 +22,7 @@ module Ratrace
       def execute(operands)
         account = recording(operands).account
         account[:sessions].each { |session| session(session) }
-        @problems = account[:files].flat_map { |file| problems_of_file(file) } +
-                    account[:sessions].flat_map { |session| problems_of(session) }
-        @problems << "no recorded data at all" if account[:sessions].empty?
+        @problems = Problems.new(account).to_a
         @out.puts(@problems.map { |problem| "problem: #{problem}" })
         @out.puts(@problems.empty? ? "ok: every event is accounted for" : failed)
         @problems.empty? ? SUCCESS : FAILURE
@@ -34,16 +33,12 @@ module Ratrace
       end
 
       def session(session)
-        @out.puts "#{title(session)}: #{Text.clean(session[:service])} on #{Text.clean(session[:host])}, " \
+        @out.puts "#{Problems.title(session)}: #{Text.clean(session[:service])} on #{Text.clean(session[:host])}, " \
                   "#{segments(session)}, #{ending(session)}"
         lanes = session[:lanes].reject { |lane| lane[:lane].zero? }
         @out.puts Text.table(TITLES, lanes.map { |lane| cells(lane) }) unless lanes.empty?
         notes(session).each { |note| @out.puts "note: #{note}" }
         @out.puts
-      end
-
-      def title(session)
-        "session #{session[:id][0, 8]} pid #{session[:known] ? session[:pid] : "unknown"}"
       end
 
       def segments(session)
@@ -95,56 +90,6 @@ module Ratrace
       def dropped_between(session, lane)
         times = lane.values_at(:drop_from_ns, :drop_to_ns).map { |ns| Text.time([ns - session[:first_ns], 0].max) }
         "lane #{lane[:lane]}: drops between #{times.first} and #{times.last} after the start"
-      end
-
-      def problems_of_file(file)
-        path = Text.clean(file[:path])
-        problems = []
-        if file[:skipped_bytes].positive?
-          problems << "#{path}: #{Text.number(file[:skipped_bytes], "damaged byte")} at " \
-                      "#{Text.number(file[:skipped_places], "place")}, the first at byte #{file[:first_skipped_at]}"
-        end
-        if file[:torn_bytes].positive?
-          problems << "#{path}: ends in the middle of a chunk (#{Text.number(file[:torn_bytes], "byte")})" \
-                      "#{"; `ratrace recover` finishes it when its process is gone" if path.end_with?(".part")}"
-        end
-        problems
-      end
-
-      def problems_of(session)
-        lanes = session[:lanes].flat_map { |lane| problems_of_lane(lane) }
-        findings = session[:findings].map do |finding|
-          "#{finding[:text]} (#{Text.number(finding[:count], "time")}, first in segment #{finding[:segment]}, " \
-            "lane #{finding[:lane]}, chunk #{finding[:sequence]})"
-        end
-        (lanes + findings + missing_segments(session)).map { |problem| "#{title(session)}: #{problem}" }
-      end
-
-      def problems_of_lane(lane)
-        problems = []
-        unknown = lane[:lost].fetch("unknown", 0)
-        if lane[:damaged_chunks].positive?
-          problems << "#{Text.number(lane[:damaged_chunks], "chunk")} with a damaged body, " \
-                      "#{Text.number(lane[:damaged], "event")} in them"
-        end
-        if unknown > lane[:damaged] || (lane[:lane].zero? && lane[:lost_chunks].positive?)
-          problems << "chunks missing for no recorded reason, #{Text.number(unknown - lane[:damaged], "event")} in them"
-        end
-        if lane[:unreadable_chunks].positive?
-          problems << "#{Text.number(lane[:unreadable_chunks], "chunk")} of a newer format, " \
-                      "#{Text.number(lane[:unreadable], "event")} in them; read it with a newer ratrace"
-        end
-        problems << "does not add up" unless lane[:balanced]
-        problems.map { |problem| "lane #{lane[:lane]}: #{problem}" }
-      end
-
-      def missing_segments(session)
-        missing = (session[:segments].min..session[:segments].max).to_a - session[:segments]
-        problems = []
-        problems << "segment #{missing.join(", ")} missing" unless missing.empty?
-        unclosed = session[:unclosed_segments] - [session[:segments].max]
-        problems << "segment #{unclosed.join(", ")} without a closing chunk" unless unclosed.empty?
-        problems
       end
     end
   end
