@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "recording_helper"
+require "ratrace/cli/problems"
 
 class VerifyTest < Minitest::Test
   include RecordingHelper
@@ -84,6 +85,14 @@ class VerifyTest < Minitest::Test
 
     assert_equal 1, status
     assert_includes out, "problem: no recorded data at all"
+  end
+
+  def test_segment_numbers_far_apart_cost_nothing
+    session = { id: "0123456789", known: true, pid: 1, lanes: [], findings: [], unclosed_segments: [],
+                segments: [4_000_000_000, 7, 1, 3] }
+    problems = Ratrace::CLI::Problems.new({ files: [], sessions: [session] }).to_a
+
+    assert_equal ["session 01234567 pid 1: segment 2, 4-6, 8-3999999999 missing"], problems
   end
 
   def test_no_file_is_a_usage_error

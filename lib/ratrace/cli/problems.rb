@@ -71,12 +71,20 @@ module Ratrace
       end
 
       def missing_segments(session)
-        missing = (session[:segments].min..session[:segments].max).to_a - session[:segments]
+        missing = gaps(session[:segments].sort)
         problems = []
         problems << "segment #{missing.join(", ")} missing" unless missing.empty?
         unclosed = session[:unclosed_segments] - [session[:segments].max]
         problems << "segment #{unclosed.join(", ")} without a closing chunk" unless unclosed.empty?
         problems
+      end
+
+      # Of two numbers a file may name any: what lies between is told, not listed.
+      def gaps(numbers)
+        numbers.each_cons(2).filter_map do |before, after|
+          first, last = before + 1, after - 1
+          first == last ? first.to_s : "#{first}-#{last}" if first <= last
+        end
       end
     end
   end
