@@ -531,6 +531,29 @@ static void a_bound_on_memory_ends_the_replay_and_not_the_process(void **state)
     assert_int_equal(status, RAT_NO_MEMORY);
 }
 
+/* Else whoever reads a hostile file without the GVL could not be interrupted for minutes. */
+static void a_large_chunk_ends_a_step(void **state)
+{
+    (void)state;
+    char name[60001] = {0};
+    for (int chunk = 0; chunk < 3; chunk++) {
+        memset(name, 'a' + chunk, sizeof name - 1);
+        tape_snapshot(&tape, 10 * chunk);
+        tape_call(&tape, 10 * chunk + 1, frame(&tape, name));
+        tape_return(&tape, 10 * chunk + 2);
+        tape_flip(&tape);
+    }
+    struct rat_source source = {.bytes = tape.out.bytes, .length = tape.out.length};
+    assert_int_equal(rat_replay_new(&source, 1, 0, &(struct rat_visitor){0}, &log_.replay), RAT_OK);
+    assert_int_equal(rat_replay_step(log_.replay, 2048), RAT_OK);
+    assert_int_equal(rat_replay_source(log_.replay, 0)->chunks, 1);
+    enum rat_status status;
+    while ((status = rat_replay_step(log_.replay, 2048)) == RAT_OK)
+        ;
+    assert_int_equal(status, RAT_END);
+    check_clean();
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_tape, close_tape)
@@ -563,6 +586,7 @@ int main(void)
         TEST(time_never_goes_back_within_a_lane),
         TEST(any_cut_and_any_flipped_byte_are_survived),
         TEST(a_bound_on_memory_ends_the_replay_and_not_the_process),
+        TEST(a_large_chunk_ends_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

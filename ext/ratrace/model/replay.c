@@ -323,17 +323,21 @@ enum rat_status rat_replay_step(struct rat_replay *replay, uint64_t events)
     if (!replay->sorted)
         status = rat_sources_sort(replay->sources, replay->source_count, &replay->failed);
     replay->sorted = true;
-    uint64_t work = 0; /* a chunk counts as some events, so that files of empty chunks end a step, too */
+    /* A chunk counts as some events, and by its size, so that files of empty chunks, or of large ones that say nothing,
+     * end a step, too. */
+    uint64_t work = 0;
     while (status == RAT_OK && !replay->ended && work < events) {
         if (!replay->playback.body) {
             status = next_chunk(replay);
             work += 64;
+            if (replay->read.kind == RAT_READ_CHUNK)
+                work += replay->read.header.raw_bytes / 16;
             if (status == RAT_END)
                 finish(replay);
         }
         if (status == RAT_OK && replay->playback.body) {
             size_t at = replay->playback.at;
-            status = rat_playback_run(&replay->playback, events - work < 64 ? 64 : events - work);
+            status = rat_playback_run(&replay->playback, work + 64 > events ? 64 : events - work);
             work += replay->playback.at - at;
             if (status == RAT_OK && !replay->playback.body)
                 close_chunk(replay);
