@@ -15,7 +15,7 @@ Gem::Specification.new do |spec|
   # The generated C code is named here although git ignores it: a gem's user needs no protoc.
   generated = %w[c h].map { |ext| "ext/ratrace/wire/trace.pb-c.#{ext}" }
   spec.files = Dir.chdir(__dir__) do
-    generated | Dir["{ext,lib}/**/*.{c,h,rb}", "proto/**/*.proto", "sig/**/*.rbs", "exe/*", "*.{md,txt}"]
+    generated | Dir["{ext,lib}/**/*.{c,h,rb,css}", "proto/**/*.proto", "sig/**/*.rbs", "exe/*", "*.{md,txt}"]
   end
   spec.bindir = "exe"
   spec.executables = ["ratrace"]

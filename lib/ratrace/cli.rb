@@ -21,7 +21,8 @@ module Ratrace
       "print" => "show every event in order",
       "verify" => "check a recording and account for every event",
       "recover" => "finish what crashed processes left",
-      "ctl" => "start and stop the recording of a running process"
+      "ctl" => "start and stop the recording of a running process",
+      "serve" => "receive recordings of a team's services, and show them"
     }.freeze
 
     def initialize(out: $stdout, err: $stderr, env: ENV)
