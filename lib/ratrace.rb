@@ -2,6 +2,7 @@
 
 require_relative "ratrace/version"
 require_relative "ratrace/errors"
+require_relative "ratrace/exporter"
 require_relative "ratrace/configuration"
 require_relative "ratrace/ratrace"
 require_relative "ratrace/canary"
@@ -58,11 +59,24 @@ module Ratrace
       wanted = configuration_with(options)
       return false unless wanted.enabled
 
+      Exporter.start(wanted) if wanted.export_url
+      start_with(wanted)
+    end
+
+    # Start recording and nothing else.
+    # @api private
+    def start_with(wanted)
       raise Error, "cannot start recording: trace is not supported yet" if wanted.trace && wanted.trace != "all"
 
       stop_at_exit
       @configuration = wanted
       Native.start(wanted.to_native)
+    end
+
+    # What `options` and all other sources make together.
+    # @api private
+    def configuration_with(options)
+      Configuration.new(options, block: @configured || {})
     end
 
     # Stop recording: write what is left, close the segment. Frames still open end here.
@@ -104,15 +118,12 @@ module Ratrace
     # @return [Hash{Symbol => Object}]
     def stats
       stats = Native.stats
+      stats[:exporter] = Exporter.stats
       stats[:control_off] = Attendant.trouble if defined?(Attendant) && !autoload?(:Attendant)
       stats
     end
 
     private
-
-    def configuration_with(options)
-      Configuration.new(options, block: @configured || {})
-    end
 
     # Once a process, because at_exit handlers are inherited by forked children.
     def stop_at_exit
@@ -127,6 +138,8 @@ module Ratrace
       stop
     rescue Error => e
       warn "ratrace: #{e.message}" if @configuration&.debug
+    ensure
+      Exporter.stop
     end
   end
 

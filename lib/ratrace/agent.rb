@@ -29,15 +29,28 @@ module Ratrace
       # @return [Boolean] false where recording is disabled
       # @raise as {Ratrace.start}
       def start!
-        Ratrace.start(**choices(Ratrace.configuration))
+        wanted = Ratrace.configuration_with({})
+        wanted = Ratrace.configuration_with(choices(wanted))
+        return false unless wanted.enabled
+
+        Ratrace.start_with(wanted)
+        export(wanted)
+        true
       end
 
       private
 
-      # Why this process is not recorded, on one line.
-      def complain(error)
+      # Without an exporter the segments stay where they are, for `ratrace ship`.
+      def export(wanted)
+        Exporter.start(wanted)
+      rescue Error => e
+        complain(e, "not delivering")
+      end
+
+      # Why not, on one line.
+      def complain(error, what = "not recording")
         lines = error.message.scrub.delete_prefix("cannot start recording: ").lines.map(&:strip).reject(&:empty?)
-        $stderr.write("ratrace: not recording: #{lines.join("; ")}\n")
+        $stderr.write("ratrace: #{what}: #{lines.join("; ")}\n")
       rescue SystemCallError, IOError
         nil # nobody listens
       end

@@ -103,7 +103,25 @@ module Ratrace
       }
     end
 
+    # What Native.exporter_start takes.
+    # @return [Hash{Symbol => Object}]
+    def to_exporter
+      { out_dir: out_dir, live_dir: live_dir, **target, method: export_method, headers: export_headers,
+        token: export_token, finalize_url: finalize_url, ca_file: ca_file, proxy: proxy, spool_bytes: spool_size,
+        spool_age: spool_age, deadline: shutdown_deadline, debug: debug }.compact
+    end
+
     private
+
+    def target
+      return { url: export_url } unless export_url&.match?(%r{\As3://}i)
+
+      bucket, prefix = export_url.sub(%r{\As3://}i, "").split("/", 2)
+      prefix = "#{prefix}/" unless prefix.nil? || prefix.empty? || prefix.end_with?("/")
+      { s3: { bucket: bucket, prefix: prefix, path_style: s3_path_style, endpoint: s3_endpoint, region: s3_region,
+              access_key_id: s3_access_key_id, secret_access_key: s3_secret_access_key,
+              session_token: s3_session_token }.compact }
+    end
 
     def nanoseconds(seconds)
       (seconds * 1_000_000_000).round
@@ -122,8 +140,8 @@ module Ratrace
     # Name => value, source. An empty variable is as good as none.
     def from_env(env)
       Settings::ALL.each_with_object({}) do |(name, setting), given|
-        text = env[setting.env]
-        given[name] = [setting.parse(text), setting.env] unless text.nil? || text.empty?
+        variable = setting.variables.find { |one| env[one] && !env[one].empty? }
+        given[name] = [setting.parse(env[variable]), variable] if variable
       end
     end
 

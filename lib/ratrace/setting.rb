@@ -21,14 +21,16 @@ module Ratrace
     # In a list of files and methods: "Shop#sell", "Billing::*#charge", "Shop.open".
     METHOD_PATTERN = %r{\A[A-Z*][\w:*]*(?:#|\.)[^/\s]+\z}.freeze
 
-    attr_reader :name, :type, :unit, :default, :range, :step, :choices, :doc
+    # variables: of the environment, the first that is set counts
+    attr_reader :name, :type, :unit, :default, :range, :step, :choices, :doc, :variables
 
     # @param type [Symbol] name of a check_ method below
     # @param unit [String, nil] what a number counts
     # @param range [Range, nil] lower and upper bound
     # @param choices [Array, nil] all there are
     # @param secret [Boolean] never show the value
-    def initialize(name, type, default, doc, unit: nil, range: nil, step: nil, choices: nil, secret: false)
+    # @param other [String, nil] a variable that counts where ours is not set
+    def initialize(name, type, default, doc, unit: nil, range: nil, step: nil, choices: nil, secret: false, other: nil)
       @name = name
       @type = type
       @default = default
@@ -38,13 +40,10 @@ module Ratrace
       @step = step
       @choices = choices
       @secret = secret
+      @variables = ["RATRACE_#{name.to_s.upcase}", other].compact.freeze
       freeze
     end
 
-    # The variable of the environment.
-    def env
-      "RATRACE_#{name.to_s.upcase}"
-    end
 
     def secret?
       @secret
