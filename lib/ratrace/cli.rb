@@ -21,6 +21,7 @@ module Ratrace
       "print" => "show every event in order",
       "verify" => "check a recording and account for every event",
       "recover" => "finish what crashed processes left",
+      "ship" => "deliver recordings to a server or to S3-compatible storage",
       "ctl" => "start and stop the recording of a running process",
       "serve" => "receive recordings of a team's services, and show them"
     }.freeze

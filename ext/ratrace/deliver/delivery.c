@@ -98,10 +98,10 @@ static void put_off(struct rat_delivery *d, const struct rat_http_reply *reply)
     rat_delivery_say(d, tell, "cannot deliver: %s; next try in %.1f s", reply->text, (double)wait / SECOND);
 }
 
-static enum rat_delivery_result poison(struct rat_delivery *d, const struct rat_spool_entry *entry, int fd,
-                                       const char *code, const char *reason)
+static enum rat_delivery_result poison(struct rat_delivery *d, const struct rat_spool_entry *entry, const char *code,
+                                       const char *reason)
 {
-    enum rat_status status = rat_spool_poison(d->spool, entry->name, fd, code);
+    enum rat_status status = rat_spool_poison(d->spool, entry->name, code);
     d->counts.poisoned++;
     if (status == RAT_OK) {
         rat_delivery_say(d, true, "%s is refused for good (%s); it is now %s/%s/%s-%s", entry->name, reason,
@@ -125,11 +125,11 @@ static enum rat_delivery_result failed_locally(struct rat_delivery *d, const cha
 }
 
 /* The request failed, or was answered with other than 2xx. */
-static enum rat_delivery_result failed(struct rat_delivery *d, const struct rat_spool_entry *entry, int fd,
+static enum rat_delivery_result failed(struct rat_delivery *d, const struct rat_spool_entry *entry,
                                        const struct rat_http_reply *reply)
 {
     if (reply->failure == RAT_HTTP_STOPPED) {
-        rat_spool_leave(d->spool, entry->name, fd);
+        rat_spool_leave(d->spool, entry->name);
         return RAT_DELIVERY_STOPPED;
     }
     note_failure(d, reply);
@@ -137,14 +137,14 @@ static enum rat_delivery_result failed(struct rat_delivery *d, const struct rat_
     char code[16];
     snprintf(code, sizeof code, answered ? "%u" : "net", reply->status);
     if (answered && rat_verdict(reply->status) == RAT_VERDICT_POISON)
-        return poison(d, entry, fd, code, reply->text);
+        return poison(d, entry, code, reply->text);
     if (reply->reached) {
         snprintf(d->cursor, sizeof d->cursor, "%s", entry->name);
         d->cursor_ns = entry->written_ns;
         if (is_hopeless(d, entry->name))
-            return poison(d, entry, fd, code, reply->text);
+            return poison(d, entry, code, reply->text);
     }
-    rat_spool_leave(d->spool, entry->name, fd);
+    rat_spool_leave(d->spool, entry->name);
     put_off(d, reply);
     return RAT_DELIVERY_FAILED;
 }
@@ -164,8 +164,8 @@ static enum rat_delivery_result delivered(struct rat_delivery *d, const struct r
     if (d->told)
         rat_delivery_say(d, true, "segments are being delivered again");
     d->told = false;
-    enum rat_status status = d->keep ? rat_spool_keep(d->spool, entry->name, parcel->fd)
-                                     : rat_spool_remove(d->spool, entry->name, parcel->fd);
+    enum rat_status status = d->keep ? rat_spool_keep(d->spool, entry->name)
+                                     : rat_spool_remove(d->spool, entry->name);
     if (status != RAT_OK) /* it will be delivered again, under the same key */
         return failed_locally(d, entry->name, status);
     rat_delivery_say(d, false, "delivered %s (%" PRIu64 " bytes)", entry->name, parcel->bytes);
@@ -189,13 +189,13 @@ static enum rat_delivery_result send_all(struct rat_delivery *d, const struct ra
         if (status == RAT_END)
             return delivered(d, entry, parcel);
         if (status != RAT_OK) {
-            rat_spool_leave(d->spool, entry->name, parcel->fd);
+            rat_spool_leave(d->spool, entry->name);
             return failed_locally(d, entry->name, status);
         }
         if (reply.status != 0)
             d->counts.statuses[reply.status / 100 < 6 ? reply.status / 100 : 0]++;
         if (reply.failure != RAT_HTTP_NONE || rat_verdict(reply.status) != RAT_VERDICT_ACCEPTED)
-            return failed(d, entry, parcel->fd, &reply);
+            return failed(d, entry, &reply);
         d->counts.finalized += step > 0;
         RAT_TEST_POINT("delivery.step");
     }
@@ -217,11 +217,13 @@ enum rat_delivery_result rat_delivery_try(struct rat_delivery *d, const struct r
     struct rat_parcel parcel;
     status = rat_parcel_read(fd, entry->name, bytes, d->cancel, &parcel);
     if (status == RAT_CORRUPT)
-        return poison(d, entry, fd, "bad", "this is no segment file");
+        return poison(d, entry, "bad", "this is no segment file");
     if (status != RAT_OK) {
-        rat_spool_leave(d->spool, entry->name, fd);
+        rat_spool_leave(d->spool, entry->name);
         return status == RAT_END ? RAT_DELIVERY_STOPPED : failed_locally(d, entry->name, status);
     }
     d->counts.attempts++;
+    if (d->changed != NULL)
+        d->changed(d);
     return send_all(d, entry, &parcel);
 }

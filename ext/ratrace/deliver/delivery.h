@@ -54,6 +54,7 @@ struct rat_delivery {
     const _Atomic uint32_t *cancel;
     void (*report)(void *user, bool warning, const char *line); /* may be NULL */
     void *user;
+    void (*changed)(struct rat_delivery *delivery); /* the counts, before something that takes long; may be NULL */
 
     uint64_t random;
     uint64_t not_before_ns;            /* CLOCK_MONOTONIC: no attempt earlier */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,11 @@ static void show(struct rat_shipper *s)
     s->shown.recovered_events = s->recovered.events;
     s->shown.next_try_ns = next > now ? next - now : 0;
     pthread_mutex_unlock(&s->lock);
+}
+
+static void show_delivery(struct rat_delivery *delivery)
+{
+    show((struct rat_shipper *)(void *)((char *)delivery - offsetof(struct rat_shipper, delivery)));
 }
 
 /* ---------------------------------------------------------------- the directory */
@@ -328,6 +334,7 @@ enum rat_status rat_shipper_start(const struct rat_ship_options *options, struct
             .cancel = &s->cancel,
             .report = options->report,
             .user = options->user,
+            .changed = show_delivery,
             .random = now_ns() ^ (uint64_t)getpid() << 32,
         };
         (void)!getrandom(&s->delivery.random, sizeof s->delivery.random, GRND_NONBLOCK);

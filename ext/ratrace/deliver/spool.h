@@ -35,6 +35,7 @@
 struct rat_spool {
     char dir[4096];
     _Atomic int dir_fd; /* -1 = not open */
+    _Atomic int taken;  /* the segment that is open; -1 = none */
     struct rat_claims claims;
 };
 
@@ -58,14 +59,14 @@ void rat_spool_in_child(struct rat_spool *spool);
 RAT_MUST_CHECK enum rat_status rat_spool_list(struct rat_spool *spool, struct rat_spool_list *out);
 void rat_spool_list_free(struct rat_spool_list *list);
 
-/* Claim a segment and open it for reading. RAT_BUSY: another has it; RAT_NOT_FOUND: it is gone. */
+/* Claim a segment and open it for reading; the descriptor stays the spool's. One at a time. RAT_BUSY: another has it; RAT_NOT_FOUND: it is gone. */
 RAT_MUST_CHECK enum rat_status rat_spool_take(struct rat_spool *spool, const char *name, int *fd, uint64_t *bytes);
 
 /* What becomes of a claimed segment; the claim goes with it. */
-void rat_spool_leave(struct rat_spool *spool, const char *name, int fd);
-RAT_MUST_CHECK enum rat_status rat_spool_remove(struct rat_spool *spool, const char *name, int fd);
-RAT_MUST_CHECK enum rat_status rat_spool_keep(struct rat_spool *spool, const char *name, int fd);
-RAT_MUST_CHECK enum rat_status rat_spool_poison(struct rat_spool *spool, const char *name, int fd, const char *code);
+void rat_spool_leave(struct rat_spool *spool, const char *name);
+RAT_MUST_CHECK enum rat_status rat_spool_remove(struct rat_spool *spool, const char *name);
+RAT_MUST_CHECK enum rat_status rat_spool_keep(struct rat_spool *spool, const char *name);
+RAT_MUST_CHECK enum rat_status rat_spool_poison(struct rat_spool *spool, const char *name, const char *code);
 
 struct rat_spool_bounds {
     uint64_t bytes;  /* 0 = none */

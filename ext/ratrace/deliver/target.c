@@ -41,6 +41,18 @@ static enum rat_status check_url(const char *name, const char *url, char *why, s
     return RAT_OK;
 }
 
+/* Plain HTTP to another machine. */
+static bool is_open_to_all(const char *url)
+{
+    if (strncasecmp(url, "http://", 7) != 0)
+        return false;
+    const char *host = url + 7;
+    size_t length = host[0] == '[' ? strcspn(host, "/?") : strcspn(host, ":/?");
+    bool local = (length == 9 && strncasecmp(host, "localhost", 9) == 0) || strncmp(host, "[::1]", 5) == 0 ||
+        (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == length);
+    return !local;
+}
+
 /* The value may be a secret: only the name is told. */
 static enum rat_status check_header(const char *header, char *why, size_t length)
 {
@@ -101,6 +113,10 @@ enum rat_status rat_target_new(const struct rat_target_options *options, struct 
         return status;
     if (options->token != NULL && (options->token[0] == '\0' || !is_plain(options->token)))
         return refuse(why, why_length, "token: is empty, or has spaces or line breaks in it");
+    if (options->token != NULL && ((!s3 && is_open_to_all(options->url)) ||
+                                   (options->finalize_url != NULL && is_open_to_all(options->finalize_url))))
+        return refuse(why, why_length, "token: goes over https only, or to this machine; everybody on the way could "
+                                       "read it");
     if (options->method != NULL && strcmp(options->method, "PUT") != 0 && strcmp(options->method, "POST") != 0)
         return refuse(why, why_length, "method: \"%.40s\" is not allowed; use PUT or POST", options->method);
     status = s3 ? rat_s3_target_new(options, out) : rat_http_target_new(options, out);
