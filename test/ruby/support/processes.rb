@@ -49,8 +49,9 @@ module Processes
   end
 
   # Code that may `require "ratrace"`. A warning, a hang or a failure fails the test.
-  def run_code(code, *arguments, env: {}, **options)
-    outcome = run_process(RbConfig.ruby, "-w", "-W:no-experimental", "-I#{LIB}", "-e", code, *arguments, env: env, **options)
+  def run_code(code, *arguments, env: {}, **options, &block)
+    command = [RbConfig.ruby, "-w", "-W:no-experimental", "-I#{LIB}", "-e", code, *arguments]
+    outcome = run_process(*command, env: env, **options, &block)
     refute outcome.timed_out, "hung:\n#{outcome.err}"
     refute_match(/warning: /, outcome.err)
     outcome
