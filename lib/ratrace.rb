@@ -17,6 +17,10 @@ require_relative "ratrace/canary"
 module Ratrace
   Native.canary = Canary
 
+  autoload :Agent, File.expand_path("ratrace/agent", __dir__)
+  autoload :Attendant, File.expand_path("ratrace/attendant", __dir__)
+  autoload :Rack, File.expand_path("ratrace/rack", __dir__)
+
   class << self
     # Settings for recordings to come, above those of RATRACE_CONFIG and the environment. A later block adds to an
     # earlier one; a recording that runs keeps what it has.

@@ -38,6 +38,15 @@ module Ratrace
         true
       end
 
+      # Say on one line why not.
+      # @api private
+      def complain(error, what = "not recording")
+        lines = error.message.scrub.delete_prefix("cannot start recording: ").lines.map(&:strip).reject(&:empty?)
+        $stderr.write("ratrace: #{what}: #{lines.join("; ")}\n")
+      rescue SystemCallError, IOError
+        nil # nobody listens
+      end
+
       private
 
       # Without an exporter the segments stay where they are, for `ratrace ship`.
@@ -45,14 +54,6 @@ module Ratrace
         Exporter.start(wanted)
       rescue Error => e
         complain(e, "not delivering")
-      end
-
-      # Why not, on one line.
-      def complain(error, what = "not recording")
-        lines = error.message.scrub.delete_prefix("cannot start recording: ").lines.map(&:strip).reject(&:empty?)
-        $stderr.write("ratrace: #{what}: #{lines.join("; ")}\n")
-      rescue SystemCallError, IOError
-        nil # nobody listens
       end
 
       # What a service wants and nobody asked for.
@@ -64,6 +65,4 @@ module Ratrace
       end
     end
   end
-
-  autoload :Attendant, File.expand_path("attendant", __dir__)
 end
