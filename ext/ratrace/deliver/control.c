@@ -20,13 +20,13 @@
 
 /* ---------------------------------------------------------------- addresses */
 
-/* The address of `name` in the directory; `dir_fd` must stay open as long as it is used. */
+/* The address of `name` (at most 40 bytes) in the directory; `dir_fd` must stay open as long as it is used. */
 static socklen_t address_of(struct sockaddr_un *address, const char *dir, int dir_fd, const char *name)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     int need = snprintf(address->sun_path, sizeof address->sun_path, "%s/%s", dir, name);
     if (need < 0 || (size_t)need >= sizeof address->sun_path)
-        snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s", dir_fd, name);
+        snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%.40s", dir_fd, name);
     return sizeof *address;
 }
 
@@ -50,7 +50,7 @@ static bool is_our_socket(int dir_fd, const char *name)
            file.st_uid == geteuid();
 }
 
-/* "ratrace-<digits>.sock" */
+/* "ratrace-<digits>.sock", of a pid */
 static bool is_socket_name(const char *name)
 {
     static const char before[] = "ratrace-", behind[] = ".sock";
@@ -59,7 +59,7 @@ static bool is_socket_name(const char *name)
     const char *digits = name + sizeof before - 1, *end = digits;
     while (isdigit((unsigned char)*end))
         end++;
-    return end > digits && strcmp(end, behind) == 0;
+    return end > digits && end - digits <= 10 && strcmp(end, behind) == 0;
 }
 
 /* Remove what dead processes of ours left. */
