@@ -3,11 +3,13 @@
 #include "ruby/rb_agent.h"
 #include "ruby/rb_context.h"
 #include "ruby/rb_control.h"
+#include "ruby/rb_event.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_recording.h"
 #include "ruby/rb_recovery.h"
 #include "ruby/rb_session.h"
 #include "ruby/rb_ship.h"
+#include "ruby/rb_tap.h"
 
 RUBY_FUNC_EXPORTED void Init_ratrace(void);
 
@@ -23,6 +25,8 @@ void Init_ratrace(void)
     rb_rat_session_init(native);
     rb_rat_control_init(native);
     rb_rat_recovery_init(native);
+    rb_rat_event_init();
     rb_rat_recording_init(native);
     rb_rat_ship_init(native);
+    rb_rat_tap_init(native);
 }

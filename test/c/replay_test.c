@@ -531,6 +531,39 @@ static void a_bound_on_memory_ends_the_replay_and_not_the_process(void **state)
     assert_int_equal(status, RAT_NO_MEMORY);
 }
 
+/* ---------------------------------------------------------------- live */
+
+static void feed_from(size_t at)
+{
+    assert_int_equal(rat_replay_feed(log_.replay, tape.out.bytes + at, tape.out.length - at), RAT_OK);
+}
+
+static void what_is_fed_piece_by_piece_is_one_stream_that_can_be_cut(void **state)
+{
+    (void)state;
+    uint32_t a = frame(&tape, "a"), b = frame(&tape, "b");
+    struct rat_visitor visitor = {.user = &log_, .enter = log_enter, .leave = log_leave};
+    log_.length = 0;
+    assert_int_equal(rat_replay_new(NULL, 0, 0, &visitor, &log_.replay), RAT_OK);
+    tape_snapshot(&tape, 0);
+    tape_call(&tape, 10, a);
+    tape_call(&tape, 20, b);
+    tape_flip(&tape);
+    feed_from(0);
+    assert_log(&log_, "+a 10\n+b 20\n");
+    rat_replay_pause(log_.replay, 50);
+    assert_log(&log_, "+a 10\n+b 20\n-b 30/30 open\n-a 40/10 open\n");
+    log_.length = 0;
+    assert_int_equal(rat_replay_resume(log_.replay), RAT_OK);
+    tape_plain(&tape, 45, RAT_EVENT_SWITCH, CTX); /* told late: it counts as of the cut */
+    tape_return(&tape, 48);
+    tape_return(&tape, 70);
+    tape_flip(&tape);
+    feed_from(tape.chunk_at);
+    assert_log(&log_, "~a 50\n~b 50\n-b 0/0\n-a 20/20\n");
+    check_clean();
+}
+
 /* Else whoever reads a hostile file without the GVL could not be interrupted for minutes. */
 static void a_large_chunk_ends_a_step(void **state)
 {
@@ -586,6 +619,7 @@ int main(void)
         TEST(time_never_goes_back_within_a_lane),
         TEST(any_cut_and_any_flipped_byte_are_survived),
         TEST(a_bound_on_memory_ends_the_replay_and_not_the_process),
+        TEST(what_is_fed_piece_by_piece_is_one_stream_that_can_be_cut),
         TEST(a_large_chunk_ends_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

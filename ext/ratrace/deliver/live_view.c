@@ -8,8 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/testpoint.h"
 #include "deliver/live_file.h"
 #include "record/event.h"
+#include "record/lane.h"
 
 #define LENGTH_MAX (UINT64_C(2) << 30) /* 16 lanes of the largest slots take 1 GiB */
 #define UNFINISHED_S 60                /* a file without magic is being made, unless it is older */
@@ -182,6 +184,95 @@ enum rat_status rat_live_view_slot(const struct rat_live_view *view, uint32_t la
     uint64_t at = view->head->slots_at + (lane * UINT64_C(2) + slot) * view->head->slot_bytes;
     *out = (const uint64_t *)(const void *)(view->memory + at);
     return fetch(view, at, words * sizeof(uint64_t));
+}
+
+/* ---------------------------------------------------------------- of a living process */
+
+enum rat_status rat_live_view_refresh(struct rat_live_view *view)
+{
+    return fetch(view, view->head->lanes_at, RAT_LANES * sizeof(struct rat_lane_head));
+}
+
+bool rat_live_view_is_live(const struct rat_live_view *view)
+{
+    struct stat file;
+    return is_locked(view->fd) && fstat(view->fd, &file) == 0 && file.st_nlink > 0;
+}
+
+/* A slot's head, as it is now. */
+static enum rat_status fetch_slot_head(struct rat_live_view *view, uint32_t lane, uint32_t slot,
+                                       struct rat_slot_head *out)
+{
+    const struct rat_slot_head *head = &rat_live_view_lane(view, lane)->slot[slot];
+    enum rat_status status = fetch(view, (uint64_t)((const uint8_t *)head - view->memory), sizeof *head);
+    if (status == RAT_OK)
+        memcpy(out, head, sizeof *out);
+    return status;
+}
+
+static uint64_t word_of(const struct rat_slot_head *head)
+{
+    return atomic_load_explicit(&head->w, memory_order_relaxed); /* in our copy */
+}
+
+static uint64_t given_out(const struct rat_slot_head *head)
+{
+    return atomic_load_explicit(&head->g, memory_order_relaxed) >> 1;
+}
+
+enum rat_status rat_live_view_peek(struct rat_live_view *view, uint32_t lane, uint32_t slot,
+                                   struct rat_live_interval *out)
+{
+    struct rat_slot_head first, head;
+    *out = (struct rat_live_interval){0};
+    if (lane >= RAT_LANES || slot > 1)
+        return RAT_CORRUPT;
+    enum rat_status status = fetch_slot_head(view, lane, slot, &first);
+    if (status == RAT_OK)
+        status = fetch_slot_head(view, lane, slot, &head);
+    if (status != RAT_OK)
+        return status;
+    uint64_t w = word_of(&head), g = given_out(&head);
+    if (rat_w_seq(w) != rat_w_seq(word_of(&first)) || g != given_out(&first))
+        return RAT_BUSY;
+    if (rat_w_words(word_of(&first)) < rat_w_words(w))
+        w = word_of(&first);
+    if (g == 0 || g > UINT64_MAX / 4 || rat_w_seq(w) != (uint16_t)g)
+        return RAT_OK; /* given out, and nothing recorded in it yet: what it held is gone */
+    if (rat_w_events(w) > rat_w_words(w) || rat_w_words(w) > view->head->slot_bytes / sizeof(uint64_t))
+        return RAT_CORRUPT;
+    *out = (struct rat_live_interval){
+        .sequence = rat_w_words(w) > 0 ? g : 0,
+        .words = rat_w_words(w),
+        .events = rat_w_events(w),
+        .base_ticks = head.base_ticks,
+        .opened_stored = head.opened_stored,
+        .opened = head.opened,
+        .at = (uint64_t *)(void *)(view->memory + view->head->slots_at +
+                                   (lane * UINT64_C(2) + slot) * view->head->slot_bytes),
+    };
+    return RAT_OK;
+}
+
+enum rat_status rat_live_view_interval(struct rat_live_view *view, uint32_t lane, uint32_t slot, uint64_t sequence,
+                                       uint32_t from, struct rat_live_interval *out)
+{
+    enum rat_status status = rat_live_view_peek(view, lane, slot, out);
+    if (status != RAT_OK)
+        return status;
+    if (out->sequence != sequence)
+        return RAT_BUSY;
+    if (out->words < from)
+        return RAT_CORRUPT; /* a cursor never goes back */
+    uint64_t at = (uint64_t)((uint8_t *)out->at - view->memory) + from * sizeof(uint64_t);
+    status = fetch(view, at, (out->words - from) * sizeof(uint64_t));
+    RAT_TEST_POINT("live_view.copied");
+    struct rat_slot_head after;
+    if (status == RAT_OK)
+        status = fetch_slot_head(view, lane, slot, &after);
+    if (status == RAT_OK && (given_out(&after) != sequence || rat_w_seq(word_of(&after)) != (uint16_t)sequence))
+        status = RAT_BUSY; /* it was given out again: words of two intervals may be among them */
+    return status;
 }
 
 /* ---------------------------------------------------------------- dictionary */

@@ -41,6 +41,35 @@ const struct rat_lane_head *rat_live_view_lane(const struct rat_live_view *view,
 RAT_MUST_CHECK enum rat_status rat_live_view_slot(const struct rat_live_view *view, uint32_t lane, uint32_t slot,
                                                   uint32_t words, const uint64_t **out);
 
+/* ---------------------------------------------------------------- of a living process
+ *
+ * Its producer stores and its serializer flips while we copy, and neither may notice: nothing is locked, stored or mapped
+ * (a read of a mapped hole would make a page). So a copy is judged afterwards: the slot's words W and G (lane.h) are read
+ * again, and where W has begun another interval, or G has given the slot out for one, the copy is thrown away. W is read
+ * twice before as well, and the lower cursor counts, because a copy by the kernel is not promised to be of one piece. */
+
+struct rat_live_interval {
+    uint64_t sequence; /* 0 = the slot was never used */
+    uint32_t words, events; /* published when it was looked at */
+    uint64_t base_ticks, opened_stored;
+    struct rat_anchor opened;
+    uint64_t *at; /* the copy, as far as it was fetched; the caller may write to it */
+};
+
+/* What a slot holds. Nothing is copied of its words. RAT_BUSY: it changed under our hands, ask again. RAT_CORRUPT. */
+RAT_MUST_CHECK enum rat_status rat_live_view_peek(struct rat_live_view *view, uint32_t lane, uint32_t slot,
+                                                  struct rat_live_interval *out);
+
+/* The same with its words from `from` on, of interval `sequence`. RAT_BUSY: it holds another one by now. */
+RAT_MUST_CHECK enum rat_status rat_live_view_interval(struct rat_live_view *view, uint32_t lane, uint32_t slot,
+                                                      uint64_t sequence, uint32_t from, struct rat_live_interval *out);
+
+/* Fetch the lanes' heads again. */
+RAT_MUST_CHECK enum rat_status rat_live_view_refresh(struct rat_live_view *view);
+
+/* Does its owner live, and is the file still there? Afterwards nothing is added to it. */
+bool rat_live_view_is_live(const struct rat_live_view *view);
+
 /* The dictionary as far as it was published, every reference in it valid. */
 RAT_MUST_CHECK enum rat_status rat_live_view_dict(const struct rat_live_view *view, struct rat_dict_view *out);
 

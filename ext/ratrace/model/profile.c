@@ -207,6 +207,14 @@ void rat_profile_free(struct rat_profile *profile)
     free(profile);
 }
 
+void rat_profile_reset(struct rat_profile *profile)
+{
+    profile->node_count = profile->thread_count = 0;
+    profile->folded = 0;
+    if (profile->index_size > 0)
+        memset(profile->index, 0, profile->index_size * sizeof *profile->index);
+}
+
 /* ---------------------------------------------------------------- results */
 
 size_t rat_profile_thread_count(const struct rat_profile *profile)

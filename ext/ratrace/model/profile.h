@@ -57,6 +57,9 @@ void rat_profile_bind(struct rat_profile *profile, struct rat_allowance *allowan
 /* Before the replay it is bound to. */
 void rat_profile_free(struct rat_profile *profile);
 
+/* Forget all calls: for the next interval of rat_replay_pause and rat_replay_resume, between the two. */
+void rat_profile_reset(struct rat_profile *profile);
+
 size_t rat_profile_thread_count(const struct rat_profile *profile);
 const struct rat_profile_thread *rat_profile_thread(const struct rat_profile *profile, size_t index);
 /* Nodes have ids from 1 to the count. */

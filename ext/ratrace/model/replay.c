@@ -348,6 +348,77 @@ enum rat_status rat_replay_step(struct rat_replay *replay, uint64_t events)
     return replay->ended ? RAT_END : status;
 }
 
+/* ---------------------------------------------------------------- live */
+
+enum rat_status rat_replay_feed(struct rat_replay *replay, const uint8_t *bytes, size_t length)
+{
+    replay->sorted = true;
+    replay->source_count = replay->next_source = 1;
+    replay->sources[0] = (struct rat_source){.bytes = bytes, .length = length};
+    enum rat_status status = rat_segment_open_bytes(bytes, length, &replay->reader);
+    while (status == RAT_OK && (replay->reader || replay->playback.body)) {
+        if (!replay->playback.body) {
+            status = next_chunk(replay);
+            continue;
+        }
+        status = rat_playback_run(&replay->playback, UINT64_MAX);
+        if (status == RAT_OK)
+            close_chunk(replay);
+    }
+    return status;
+}
+
+void rat_replay_pause(struct rat_replay *replay, uint64_t ns)
+{
+    for (size_t i = 0; i < replay->roster.count; i++) {
+        struct rat_replay_session *session = replay->roster.sessions[i];
+        for (size_t lane = 0; lane < session->lane_count; lane++)
+            if (session->lanes[lane].last_ns < ns)
+                session->lanes[lane].last_ns = ns;
+        for (size_t id = 0; id < session->context_capacity; id++) {
+            struct rat_replay_context *context = session->contexts[id];
+            if (!context)
+                continue;
+            uint64_t at = ns; /* a lane may be ahead of the cut by what was recorded while it was read */
+            for (size_t lane = 0; lane < session->lane_count; lane++)
+                if (session->lanes[lane].number == context->lane)
+                    at = session->lanes[lane].last_ns;
+            context->paused = context->depth;
+            if (context->lossy && context->loss_ns < at)
+                context->loss_ns = at; /* what a snapshot will close there is not older */
+            rat_stack_close(context, &replay->visitor, 0, at, RAT_LEFT_OPEN);
+            for (size_t frame = 0; frame < context->paused; frame++)
+                context->stack[frame].since_ns = at;
+            context->tag = 0;
+        }
+    }
+}
+
+static enum rat_status resume_context(struct rat_replay *replay, struct rat_replay_context *context)
+{
+    enum rat_status status = RAT_OK;
+    for (size_t i = 0; i < context->paused && status == RAT_OK; i++) {
+        struct rat_open_frame frame = context->stack[i];
+        frame.inner_ns = frame.tag = 0;
+        frame.before = true;
+        status = rat_stack_push(context, &replay->allowance, &replay->visitor, frame);
+    }
+    context->paused = 0;
+    return status;
+}
+
+enum rat_status rat_replay_resume(struct rat_replay *replay)
+{
+    enum rat_status status = RAT_OK;
+    for (size_t i = 0; i < replay->roster.count; i++) {
+        struct rat_replay_session *session = replay->roster.sessions[i];
+        for (size_t id = 0; id < session->context_capacity && status == RAT_OK; id++)
+            if (session->contexts[id])
+                status = resume_context(replay, session->contexts[id]);
+    }
+    return status;
+}
+
 const char *rat_replay_failed(const struct rat_replay *replay)
 {
     return replay->failed ? replay->failed->path : NULL;

@@ -93,6 +93,7 @@ struct rat_replay_context {
     uint64_t loss_ns, first_ns, last_ns;
     struct rat_open_frame *stack;
     size_t depth, capacity;
+    size_t paused; /* frames that left by rat_replay_pause and are to enter again */
     struct rat_replay_context *next_synced;
 };
 
@@ -142,6 +143,16 @@ void rat_replay_free(struct rat_replay *replay);
 /* Go on for about `events` events. RAT_OK: there may be more. RAT_END: all was read and every frame has left. Anything
  * else: it cannot go on, rat_replay_failed says where. */
 RAT_MUST_CHECK enum rat_status rat_replay_step(struct rat_replay *replay, uint64_t events);
+
+/* For what is still being recorded: a replay made without sources is fed instead of stepped. Plays all chunks in `bytes`,
+ * which are one segment's with the next ones; frames stay open. */
+RAT_MUST_CHECK enum rat_status rat_replay_feed(struct rat_replay *replay, const uint8_t *bytes, size_t length);
+
+/* Cut time at `ns` (CLOCK_MONOTONIC): every open frame leaves, as RAT_LEFT_OPEN, and with resume enters again, as open
+ * since before; its time then counts from the cut. Between the two the visitor may be given a new beginning: contexts
+ * have no tag. Events of before that come later are of the moment of the cut. */
+void rat_replay_pause(struct rat_replay *replay, uint64_t ns);
+RAT_MUST_CHECK enum rat_status rat_replay_resume(struct rat_replay *replay);
 
 /* The path of the file that could not be read, or NULL. */
 const char *rat_replay_failed(const struct rat_replay *replay);

@@ -25,6 +25,7 @@ static void reading_mark(void *data)
     struct rb_rat_reading *reading = data;
     rb_gc_mark(reading->names);
     rb_gc_mark(reading->frames);
+    rb_gc_mark(reading->processes);
 }
 
 static void reading_free(void *data)
@@ -58,9 +59,10 @@ VALUE rb_rat_reading_new(VALUE paths, VALUE options, struct rb_rat_reading **out
 
     struct rb_rat_reading *reading;
     VALUE object = TypedData_Make_Struct(0, struct rb_rat_reading, &reading_type, reading);
-    reading->names = reading->frames = Qnil;
+    reading->names = reading->frames = reading->processes = Qnil;
     reading->names = rb_ary_new();
     reading->frames = rb_ary_new();
+    reading->processes = rb_ary_new();
     reading->memory_max = bytes;
     reading->paths = calloc((size_t)RARRAY_LEN(checked) + 1, sizeof *reading->paths);
     for (long i = 0; reading->paths && i < RARRAY_LEN(checked); i++) {
@@ -191,4 +193,24 @@ VALUE rb_rat_reading_frame(struct rb_rat_reading *reading, uint32_t id)
     rb_obj_freeze(frame);
     rb_ary_store(reading->frames, id, frame);
     return frame;
+}
+
+VALUE rb_rat_reading_rows(struct rb_rat_reading *reading, size_t thread)
+{
+    const struct rat_profile_flat *rows;
+    size_t count;
+    uint32_t frames = rat_catalog_frames(rat_replay_catalog(reading->replay));
+    if (rat_profile_flatten(reading->profile, frames, thread, &rows, &count) != RAT_OK)
+        rb_raise(rb_path2class("Ratrace::ReadError"), "recording: needs more memory to read; allow more with memory_max");
+    VALUE list = rb_ary_new_capa((long)count);
+    for (size_t i = 0; i < count; i++) {
+        VALUE row = rb_hash_new();
+        rb_rat_set(row, "frame", rb_rat_reading_frame(reading, rows[i].frame));
+        rb_rat_set(row, "calls", ULL2NUM(rows[i].calls));
+        rb_rat_set(row, "total_ns", ULL2NUM(rows[i].total_ns));
+        rb_rat_set(row, "self_ns", ULL2NUM(rows[i].self_ns));
+        rb_rat_set(row, "max_ns", ULL2NUM(rows[i].max_ns));
+        rb_ary_push(list, row);
+    }
+    return list;
 }

@@ -23,6 +23,7 @@ struct rb_rat_reading {
     _Atomic bool cancelled;
     VALUE names;      /* Array: String by the catalog's name id */
     VALUE frames;     /* Array: Hash with symbols by frame id */
+    VALUE processes;  /* Array: [pid, session id] by session index */
 };
 
 /* A new reading of `paths` (Array of path-like). Raises for wrong arguments. */
@@ -39,6 +40,9 @@ VALUE rb_rat_reading_close(VALUE object);
 /* Frozen, shared within the reading. */
 VALUE rb_rat_reading_name(struct rb_rat_reading *reading, uint32_t id);
 VALUE rb_rat_reading_frame(struct rb_rat_reading *reading, uint32_t id);
+
+/* The profile's flat table, of one thread or (SIZE_MAX) of all: Array of {frame:, calls:, total_ns:, self_ns:, max_ns:}. */
+VALUE rb_rat_reading_rows(struct rb_rat_reading *reading, size_t thread);
 
 /* {sessions: [...], files: [...]}: who was recorded, and what became of every event. */
 VALUE rb_rat_reading_account(const struct rb_rat_reading *reading);

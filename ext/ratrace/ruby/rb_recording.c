@@ -4,177 +4,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ruby/rb_event.h"
 #include "ruby/rb_reading.h"
 
 #define BATCH 8192 /* events read ahead of the block */
 
 /* ---------------------------------------------------------------- events */
 
-/* Events of one piece, copied, because their Ruby objects are made later. */
-struct batch {
-    struct rat_replay_event *events;
-    size_t count, capacity;
-    uint32_t *frames; /* of the snapshots, one behind the other */
-    size_t frame_count, frame_capacity;
-};
-
 struct replay_call {
-    VALUE object, process_of; /* process_of: Array of [pid, session id] by session index */
+    VALUE object;
     struct rb_rat_reading *reading;
-    struct batch batch;
+    struct rb_rat_batch batch;
 };
-
-static VALUE key_type, key_time, key_lane, key_context, key_process, key_session, key_owner, key_method, key_called,
-    key_kind, key_file, key_line, key_count, key_frames, key_base, key_reason, key_note, key_value;
-
-static enum rat_status make_room(void **table, size_t *capacity, size_t wanted, size_t size)
-{
-    if (wanted <= *capacity)
-        return RAT_OK;
-    size_t more = wanted * 2;
-    void *fresh = realloc(*table, more * size);
-    if (!fresh)
-        return RAT_NO_MEMORY;
-    *table = fresh;
-    *capacity = more;
-    return RAT_OK;
-}
-
-static enum rat_status keep_event(void *user, const struct rat_replay_event *event)
-{
-    struct batch *batch = user;
-    enum rat_status status =
-        make_room((void **)&batch->events, &batch->capacity, batch->count + 1, sizeof *batch->events);
-    if (status == RAT_OK)
-        status = make_room((void **)&batch->frames, &batch->frame_capacity, batch->frame_count + event->frame_count,
-                           sizeof *batch->frames);
-    if (status != RAT_OK)
-        return status;
-    if (event->frame_count > 0)
-        memcpy(batch->frames + batch->frame_count, event->frames, event->frame_count * sizeof *batch->frames);
-    batch->frame_count += event->frame_count;
-    batch->events[batch->count++] = *event;
-    return RAT_OK;
-}
-
-static VALUE word(const char *text)
-{
-    return rb_interned_str_cstr(text);
-}
-
-static VALUE type_of(enum rat_event_kind kind)
-{
-    switch (kind) {
-#define CASE(code, number, name)                                                                   \
-    case number:                                                                                   \
-        return word(name);
-        RAT_EVENT_LIST(CASE)
-#undef CASE
-    }
-    return Qnil;
-}
-
-static void set_frame(VALUE hash, struct rb_rat_reading *reading, uint32_t id)
-{
-    struct rat_catalog_frame frame = *rat_catalog_frame(rat_replay_catalog(reading->replay), id);
-    rb_hash_aset(hash, key_owner, rb_rat_reading_name(reading, frame.owner));
-    rb_hash_aset(hash, key_method, rb_rat_reading_name(reading, frame.method));
-    rb_hash_aset(hash, key_called, rb_rat_reading_name(reading, frame.called));
-    rb_hash_aset(hash, key_kind, word(rb_rat_kind_name(frame.kind)));
-    rb_hash_aset(hash, key_file, rb_rat_reading_name(reading, frame.file));
-    rb_hash_aset(hash, key_line, UINT2NUM(frame.line));
-}
-
-static void set_snapshot(VALUE hash, struct rb_rat_reading *reading, const struct rat_replay_event *event,
-                         const uint32_t *frames)
-{
-    static const char *const reasons[] = {"unknown", "start", "slot", "repair"};
-    VALUE list = rb_ary_new_capa((long)event->frame_count);
-    for (uint32_t i = 0; i < event->frame_count; i++) {
-        VALUE frame = rb_hash_new();
-        uint32_t kind = rat_catalog_frame(rat_replay_catalog(reading->replay), frames[i])->kind;
-        set_frame(frame, reading, frames[i]);
-        rb_hash_aset(frame, key_base, kind == RAT_FRAME_BASE ? Qtrue : Qfalse);
-        rb_ary_push(list, frame);
-    }
-    rb_hash_aset(hash, key_frames, list);
-    rb_hash_aset(hash, key_base, UINT2NUM(event->count));
-    rb_hash_aset(hash, key_reason, word(reasons[event->reason <= RAT_SNAPSHOT_REPAIR ? event->reason : 0]));
-}
-
-static void set_end(VALUE hash, uint32_t reason)
-{
-    static const char *const reasons[] = {"unknown", "stop", "context_died", "fork"};
-    rb_hash_aset(hash, key_reason, word(reasons[reason <= RAT_END_FORK ? reason : 0]));
-}
-
-static void set_note(VALUE hash, const struct rat_replay_event *event)
-{
-    static const char *const notes[] = {"unknown", "public_path", "clock_fallback", "depth_limit"};
-    rb_hash_aset(hash, key_note, word(notes[event->reason <= RAT_NOTE_DEPTH_LIMIT ? event->reason : 0]));
-    rb_hash_aset(hash, key_value, UINT2NUM(event->value));
-}
-
-/* [pid, session id], made once a session. */
-static VALUE process_of(struct replay_call *call, const struct rat_replay_session *session)
-{
-    VALUE known = rb_ary_entry(call->process_of, session->index);
-    if (!NIL_P(known))
-        return known;
-    char id[33];
-    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)session->hi, (unsigned long long)session->lo);
-    known = rb_ary_new_from_args(2, session->has_info ? UINT2NUM(session->info.pid) : Qnil, word(id));
-    rb_ary_store(call->process_of, session->index, known);
-    return known;
-}
-
-static VALUE event_hash(struct replay_call *call, const struct rat_replay_event *event, const uint32_t *frames)
-{
-    VALUE hash = rb_hash_new(), process = process_of(call, event->session);
-    rb_hash_aset(hash, key_type, type_of(event->kind));
-    rb_hash_aset(hash, key_time, ULL2NUM(event->ns));
-    rb_hash_aset(hash, key_lane, UINT2NUM(event->lane));
-    rb_hash_aset(hash, key_context, UINT2NUM(event->context));
-    rb_hash_aset(hash, key_process, RARRAY_AREF(process, 0));
-    rb_hash_aset(hash, key_session, RARRAY_AREF(process, 1));
-    switch (event->kind) {
-    case RAT_EVENT_CALL:
-    case RAT_EVENT_C_CALL:
-        set_frame(hash, call->reading, event->frame);
-        break;
-    case RAT_EVENT_UNWIND:
-        rb_hash_aset(hash, key_count, UINT2NUM(event->count));
-        break;
-    case RAT_EVENT_SNAPSHOT:
-        set_snapshot(hash, call->reading, event, frames);
-        break;
-    case RAT_EVENT_END:
-        set_end(hash, event->reason);
-        break;
-    case RAT_EVENT_NOTE:
-        set_note(hash, event);
-        break;
-    default:
-        break;
-    }
-    return hash;
-}
 
 static VALUE yield_events(VALUE data)
 {
     struct replay_call *call = (struct replay_call *)data;
-    struct rat_visitor visitor = {.user = &call->batch, .event = keep_event};
+    struct rat_visitor visitor = {.user = &call->batch, .event = rb_rat_batch_keep};
     rb_rat_reading_begin(call->reading, &visitor);
     bool more;
     do {
-        call->batch.count = call->batch.frame_count = 0;
         more = rb_rat_reading_go_on(call->reading, BATCH);
-        const uint32_t *frames = call->batch.frames;
-        for (size_t i = 0; i < call->batch.count; i++) {
-            const struct rat_replay_event *event = &call->batch.events[i];
-            rb_yield(event_hash(call, event, frames));
-            frames += event->frame_count;
-        }
+        rb_rat_batch_yield(&call->batch, call->reading);
     } while (more);
     return Qnil;
 }
@@ -182,8 +33,7 @@ static VALUE yield_events(VALUE data)
 static VALUE end_events(VALUE data)
 {
     struct replay_call *call = (struct replay_call *)data;
-    free(call->batch.events);
-    free(call->batch.frames);
+    rb_rat_batch_free(&call->batch);
     return rb_rat_reading_close(call->object);
 }
 
@@ -192,11 +42,10 @@ static VALUE native_replay_events(VALUE self, VALUE paths, VALUE options)
 {
     (void)self;
     rb_need_block();
-    struct replay_call call = {.process_of = rb_ary_new()};
+    struct replay_call call = {0};
     call.object = rb_rat_reading_new(paths, options, &call.reading);
     rb_ensure(yield_events, (VALUE)&call, end_events, (VALUE)&call);
     RB_GC_GUARD(call.object);
-    RB_GC_GUARD(call.process_of);
     return Qnil;
 }
 
@@ -209,26 +58,6 @@ struct profile_call {
     uint32_t nodes_max;
     double min_share;
 };
-
-static VALUE rows_of(struct rb_rat_reading *reading, size_t thread)
-{
-    const struct rat_profile_flat *rows;
-    size_t count;
-    uint32_t frames = rat_catalog_frames(rat_replay_catalog(reading->replay));
-    if (rat_profile_flatten(reading->profile, frames, thread, &rows, &count) != RAT_OK)
-        rb_raise(rb_path2class("Ratrace::ReadError"), "recording: needs more memory to read; allow more with memory_max");
-    VALUE list = rb_ary_new_capa((long)count);
-    for (size_t i = 0; i < count; i++) {
-        VALUE row = rb_hash_new();
-        rb_rat_set(row, "frame", rb_rat_reading_frame(reading, rows[i].frame));
-        rb_rat_set(row, "calls", ULL2NUM(rows[i].calls));
-        rb_rat_set(row, "total_ns", ULL2NUM(rows[i].total_ns));
-        rb_rat_set(row, "self_ns", ULL2NUM(rows[i].self_ns));
-        rb_rat_set(row, "max_ns", ULL2NUM(rows[i].max_ns));
-        rb_ary_push(list, row);
-    }
-    return list;
-}
 
 static uint64_t whole_time(const struct rat_profile *profile)
 {
@@ -275,7 +104,7 @@ static VALUE thread_hash(struct profile_call *call, size_t index, VALUE nodes)
     rb_rat_set(hash, "open", ULL2NUM(thread->open));
     rb_rat_set(hash, "total_ns", ULL2NUM(thread->total_ns));
     if (call->threads)
-        rb_rat_set(hash, "rows", rows_of(call->reading, index));
+        rb_rat_set(hash, "rows", rb_rat_reading_rows(call->reading, index));
     if (call->tree)
         rb_rat_set(hash, "children",
                    rb_hash_aref(rb_ary_entry(nodes, (long)thread->root), ID2SYM(rb_intern("children"))));
@@ -295,7 +124,7 @@ static VALUE run_profile(VALUE data)
     VALUE nodes = call->tree ? nodes_of(reading, call->min_share) : Qnil;
     for (size_t i = 0; i < rat_profile_thread_count(reading->profile); i++)
         rb_ary_push(threads, thread_hash(call, i, nodes));
-    rb_rat_set(result, "rows", rows_of(reading, SIZE_MAX));
+    rb_rat_set(result, "rows", rb_rat_reading_rows(reading, SIZE_MAX));
     rb_rat_set(result, "threads", threads);
     rb_rat_set(result, "total_ns", ULL2NUM(whole_time(reading->profile)));
     rb_rat_set(result, "folded", ULL2NUM(rat_profile_folded(reading->profile)));
@@ -348,27 +177,8 @@ static VALUE native_account(VALUE self, VALUE paths, VALUE options)
     return result;
 }
 
-static void define_keys(void)
-{
-    struct {
-        VALUE *key;
-        const char *text;
-    } keys[] = {
-        {&key_type, "type"},     {&key_time, "t"},           {&key_lane, "lane"},     {&key_context, "context"},
-        {&key_process, "process"}, {&key_session, "session"}, {&key_owner, "owner"}, {&key_method, "method"},
-        {&key_called, "called"}, {&key_kind, "kind"},     {&key_file, "file"},     {&key_line, "line"},
-        {&key_count, "count"},   {&key_frames, "frames"}, {&key_base, "base"},     {&key_reason, "reason"},
-        {&key_note, "note"},     {&key_value, "value"},
-    };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        *keys[i].key = word(keys[i].text);
-        rb_gc_register_mark_object(*keys[i].key);
-    }
-}
-
 void rb_rat_recording_init(VALUE native)
 {
-    define_keys();
     rb_define_singleton_method(native, "replay_events", native_replay_events, 2);
     rb_define_singleton_method(native, "profile", native_profile, 2);
     rb_define_singleton_method(native, "account", native_account, 2);
