@@ -6,6 +6,7 @@ require_relative "ratrace/exporter"
 require_relative "ratrace/configuration"
 require_relative "ratrace/ratrace"
 require_relative "ratrace/canary"
+require_relative "ratrace/targets"
 
 # ratrace records every method call of a Ruby program, at a cost the program hardly notices, into files that can prove
 # what they lost.
@@ -53,7 +54,9 @@ module Ratrace
     #   period [Numeric] seconds between two flushes, 0.01..3600; default 1;
     #   slot_size [Integer] bytes of each of the two slots, 16384..33554432, a multiple of 4096; default 8 MiB;
     #   c_calls [Boolean] record methods written in C, too; default false;
-    #   include, exclude [String, Array<String>] record only, or do not record, methods whose file matches a glob
+    #   include, exclude [String, Array<String>] record only, or do not record, methods whose file matches a glob;
+    #   trace [Hash] only these files and methods, without a hook of the whole process:
+    #   `trace: { files: "app/**/*.rb", methods: "Billing::*#charge" }`
     # @return [Boolean] false where recording is disabled
     # @raise [ConfigurationError] for an unknown option or a value that is not allowed
     # @raise [Error] when a recording is running already, or the directory cannot be written
@@ -70,11 +73,13 @@ module Ratrace
     # Start recording and nothing else.
     # @api private
     def start_with(wanted)
-      raise Error, "cannot start recording: trace is not supported yet" if wanted.trace && wanted.trace != "all"
-
+      Targets.check(wanted.scope) if wanted.scope
       stop_at_exit
       @configuration = wanted
       Native.start(wanted.to_native)
+      install(wanted.scope) if wanted.scope
+      Native.prove
+      true
     end
 
     # What `options` and all other sources make together.
@@ -88,7 +93,9 @@ module Ratrace
     # @return [String, nil] path of the last segment; nil when nothing was being recorded
     # @raise [Error] when the end could not be written; what is left can be had with `ratrace recover`
     def stop
-      Native.stop
+      path = Native.stop
+      Targets.remove if Targets.current
+      path
     end
 
     # Write all that was recorded before this call to disk.
@@ -124,10 +131,18 @@ module Ratrace
       stats = Native.stats
       stats[:exporter] = Exporter.stats
       stats[:control_off] = Attendant.trouble if defined?(Attendant) && !autoload?(:Attendant)
+      stats[:trace] = Targets.stats if Targets.current
       stats
     end
 
     private
+
+    def install(trace)
+      Targets.install(trace)
+    rescue StandardError
+      stop
+      raise
+    end
 
     # Once a process, because at_exit handlers are inherited by forked children.
     def stop_at_exit

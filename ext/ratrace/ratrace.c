@@ -5,10 +5,12 @@
 #include "ruby/rb_control.h"
 #include "ruby/rb_event.h"
 #include "ruby/rb_name.h"
+#include "ruby/rb_pulse.h"
 #include "ruby/rb_recording.h"
 #include "ruby/rb_recovery.h"
 #include "ruby/rb_session.h"
 #include "ruby/rb_ship.h"
+#include "ruby/rb_site.h"
 #include "ruby/rb_tap.h"
 
 RUBY_FUNC_EXPORTED void Init_ratrace(void);
@@ -22,8 +24,10 @@ void Init_ratrace(void)
     rb_rat_name_init();
     rb_rat_context_init();
     rb_rat_agent_init();
+    rb_rat_pulse_init();
     rb_rat_session_init(native);
     rb_rat_control_init(native);
+    rb_rat_site_init(native);
     rb_rat_recovery_init(native);
     rb_rat_event_init();
     rb_rat_recording_init(native);

@@ -6,7 +6,7 @@ module Ratrace
   # The recorder as a service runs it: started once by whatever comes first (RUBYOPT, a server's hook, the middleware),
   # from the configuration alone, and never a reason for the host to fail.
   #
-  # What the configuration does not say is chosen for a service: the application's own files are recorded, no gems.
+  # What the configuration does not say is chosen for a service: the application's own files are traced, no gems.
   #
   # Fork. The recorder goes on in a child by itself, from its first call; nothing need be called there.
   module Agent
@@ -61,7 +61,8 @@ module Ratrace
         return {} if configuration.trace || !configuration.include.empty?
 
         application = Application.new(configuration.root)
-        { include: application.files, exclude: [*configuration.exclude, *application.foreign] }
+        own = configuration.c_calls ? { include: application.files } : { trace: { files: application.files } }
+        { **own, exclude: [*configuration.exclude, *application.foreign] }
       end
     end
   end

@@ -10,6 +10,17 @@ module Ratrace
         outer
       end
 
+      # For TracePoints in the place of a hook.
+      # @return [Array<Method>]
+      def methods_of_run
+        %i[run outer inner leaf through_block through_c body twin].map { |name| method(name) }
+      end
+
+      # Does a scoped recording learn of code that is loaded now?
+      def compiles_seen?
+        Targets.compiles_seen?
+      end
+
       private
 
       def outer

@@ -3,6 +3,7 @@
 require_relative "application"
 require_relative "errors"
 require_relative "settings"
+require_relative "trace"
 require_relative "version"
 
 module Ratrace
@@ -15,6 +16,7 @@ module Ratrace
     FILE_VARIABLE = "RATRACE_CONFIG"
     FILE_BYTES_MAX = 1024 * 1024
     SECRET_BYTES_MAX = 4096
+    TRACE_BYTES = 255 # of it in the segments
 
     Value = Struct.new(:setting, :value, :source)
     private_constant :Value
@@ -91,6 +93,11 @@ module Ratrace
     end
     alias to_s inspect
 
+    # @return [Trace, nil] which methods are recorded; nil = all
+    def scope
+      Trace.new(**trace, globs: absolute(trace[:files]), foreign: absolute(exclude)) if Hash === trace
+    end
+
     # What the extension takes. Globs are made absolute here, because the program may change its directory.
     # @return [Hash{Symbol => Object}]
     def to_native
@@ -99,6 +106,8 @@ module Ratrace
         period_ns: nanoseconds(period), segment_bytes: segment_size, segment_age_ns: nanoseconds(segment_age),
         file_mode: file_mode, c_calls: c_calls, include: absolute(include), exclude: absolute(exclude),
         clock: clock == "monotonic" ? 1 : nil, fence: fence == "seq_cst" ? 2 : nil, frame_words: frame_words,
+        trace: scope&.summary(TRACE_BYTES), max_overhead: max_overhead,
+        canary_ns: canary_ns,
         ruby: "#{RUBY_VERSION} #{RUBY_PLATFORM}", recorder: "ratrace #{VERSION}", own: __dir__, debug: debug
       }
     end
@@ -121,6 +130,12 @@ module Ratrace
       { s3: { bucket: bucket, prefix: prefix, path_style: s3_path_style, endpoint: s3_endpoint, region: s3_region,
               access_key_id: s3_access_key_id, secret_access_key: s3_secret_access_key,
               session_token: s3_session_token }.compact }
+    end
+
+    # For tests; nil = an hour.
+    def canary_ns
+      text = ENV["RATRACE_CANARY_PERIOD"]
+      nanoseconds(Float(text)) if text
     end
 
     def nanoseconds(seconds)
@@ -246,6 +261,7 @@ module Ratrace
     def check_together
       return unless @errors.empty?
 
+      together(:c_calls, "it without trace: functions written in C cannot be traced one by one", nil) if c_calls && scope
       together(:period, "at most segment_age", segment_age) if period > segment_age
       together(:segment_size, "at most spool_size", spool_size) if segment_size > spool_size
       together(:finalize_url, "export_url, too", nil) if finalize_url && !export_url

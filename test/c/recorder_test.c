@@ -901,7 +901,7 @@ static void test_a_forgotten_context_begins_with_a_base(void **state)
     call_at(rig, 1, 7);
     rig_drain(rig);
     rat_recorder_reset(&rig->recorder);
-    rat_context_forget(context);
+    rat_context_forget(context, false);
     assert_int_equal(rig->recorder.ec, 0);
     assert_int_equal(context->id, 0);
     assert_true(context->base_due);

@@ -58,7 +58,7 @@ static enum rat_status check_head(const struct rat_live_view *view)
         head->lanes_at < sizeof *head || head->tables_at < sizeof *head || head->slots_at < sizeof *head ||
         !fits(view, head->lanes_at, lane_bytes) || !fits(view, head->slots_at, RAT_LANES * 2 * head->slot_bytes) ||
         head->clock < RAT_CLOCK_MONOTONIC || head->clock > RAT_CLOCK_CNTVCT || !ends(head->service, 64) ||
-        !ends(head->host, 64) || !ends(head->ruby, 32) || !ends(head->recorder, 32) ||
+        !ends(head->host, 64) || !ends(head->ruby, 32) || !ends(head->recorder, 32) || !ends(head->trace, 256) ||
         !ends(head->out_dir, sizeof head->out_dir) || head->out_dir[0] != '/' ||
         atomic_load_explicit(&head->segment, memory_order_relaxed) == 0)
         return RAT_CORRUPT;

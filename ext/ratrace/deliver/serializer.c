@@ -322,11 +322,22 @@ static void show_counts(struct rat_serializer *s)
     s->shown = s->counts;
 }
 
+static void beat(struct rat_serializer *s, uint64_t now)
+{
+    if (s->beat == NULL || now < s->next_beat_ns)
+        return;
+    s->next_beat_ns = now + RAT_BEAT_NS;
+    /* relaxed: numbers to look at, and a hint to do so */
+    atomic_store_explicit(&s->beat->cpu_ns, rat_clock_ns(CLOCK_THREAD_CPUTIME_ID), memory_order_relaxed);
+    atomic_fetch_or_explicit(&s->beat->due, RAT_BEAT_DUE, memory_order_relaxed);
+}
+
 static void *serializer_main(void *argument)
 {
     struct rat_serializer *s = argument;
     prctl(PR_SET_NAME, "ratrace");
     s->next_period_ns = now_ns() + s->period_ns;
+    s->next_beat_ns = now_ns() + RAT_BEAT_NS;
     bool again = false;
     pthread_mutex_lock(&s->lock);
     for (;;) {
@@ -344,6 +355,7 @@ static void *serializer_main(void *argument)
         else if (flush)
             status = flush_lanes(s, RAT_REASON_FLUSH);
         again = !stop && !flush && tick(s);
+        beat(s, now_ns());
 
         pthread_mutex_lock(&s->lock);
         show_counts(s);

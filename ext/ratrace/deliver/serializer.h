@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "deliver/beat.h"
 #include "deliver/outlet.h"
 #include "deliver/serial_lane.h"
 
@@ -30,6 +31,7 @@ struct rat_serializer {
     bool debug;
     bool (*hold)(void *owner); /* once a period: is the live file still ours? May be NULL */
     void *owner;
+    struct rat_beat *beat; /* may be NULL */
 
     pthread_t thread;
     pthread_mutex_t lock;
@@ -40,7 +42,7 @@ struct rat_serializer {
     enum rat_status stop_status;           /* after join */
 
     /* the thread's own */
-    uint64_t next_period_ns;
+    uint64_t next_period_ns, next_beat_ns;
     uint32_t first_lane;     /* whose chunk the outlet keeps; it is written before any other */
     enum rat_status failure; /* of the newest write; its drains are tried again next period */
     struct rat_serial_counts {

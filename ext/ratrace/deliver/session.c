@@ -104,6 +104,7 @@ static enum rat_status fill_head(struct rat_live_head *head, const struct rat_se
     put_string(head->service, sizeof head->service, options->service);
     put_string(head->ruby, sizeof head->ruby, options->ruby);
     put_string(head->recorder, sizeof head->recorder, options->recorder);
+    put_string(head->trace, sizeof head->trace, options->trace);
     head->parent_hi = options->parent_hi;
     head->parent_lo = options->parent_lo;
     head->parent_pid = options->parent_pid;
@@ -136,6 +137,7 @@ static enum rat_status start_serializer(struct rat_session *session, const struc
     serializer->period_ns = options->period_ns != 0 ? options->period_ns : RAT_PERIOD_NS_DEFAULT;
     serializer->segment_bytes = options->segment_bytes != 0 ? options->segment_bytes : RAT_SEGMENT_BYTES_DEFAULT;
     serializer->segment_age_ns = options->segment_age_ns != 0 ? options->segment_age_ns : RAT_SEGMENT_AGE_NS_DEFAULT;
+    serializer->beat = options->beat;
     serializer->debug = options->debug;
     serializer->hold = hold;
     serializer->owner = session;
@@ -203,6 +205,11 @@ struct rat_dict *rat_session_dict(struct rat_session *session)
 enum rat_clock_kind rat_session_clock(const struct rat_session *session)
 {
     return (enum rat_clock_kind)rat_live_head(&session->live)->clock;
+}
+
+uint64_t rat_session_ticks_per_s(const struct rat_session *session)
+{
+    return rat_live_head(&session->live)->ticks_per_s;
 }
 
 void rat_session_id(const struct rat_session *session, uint64_t *hi, uint64_t *lo)

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fence.h"
 #include "base/status.h"
+#include "deliver/beat.h"
 #include "record/dictionary.h"
 #include "record/lane.h"
 
@@ -31,6 +32,7 @@ struct rat_session_options {
     const char *live_dir;       /* NULL = the default (live_file.h) */
     const char *service;        /* in file names and Session; "" allowed */
     const char *ruby, *recorder;
+    const char *trace;          /* which methods are traced, as the file tells it; NULL = all */
     uint32_t slot_bytes;        /* RAT_SLOT_BYTES_MIN..MAX, a multiple of 4096 */
     uint64_t period_ns;
     uint64_t segment_bytes, segment_age_ns;
@@ -40,6 +42,7 @@ struct rat_session_options {
     uint32_t frame_path;        /* ratrace.v1.FramePath */
     uint64_t parent_hi, parent_lo; /* of a forked child */
     uint32_t parent_pid;
+    struct rat_beat *beat;      /* set while the session lives; may be NULL */
     bool debug;                 /* log life-cycle lines to stderr */
 };
 
@@ -52,6 +55,7 @@ RAT_MUST_CHECK enum rat_status rat_session_open(const struct rat_session_options
 
 struct rat_dict *rat_session_dict(struct rat_session *session);
 enum rat_clock_kind rat_session_clock(const struct rat_session *session);
+uint64_t rat_session_ticks_per_s(const struct rat_session *session);
 void rat_session_id(const struct rat_session *session, uint64_t *hi, uint64_t *lo);
 
 /* A lane: RAT_LANE_MAIN once, or RAT_LANE_RACTOR for the next free Ractor lane. `number` (from 1) is the one in files.

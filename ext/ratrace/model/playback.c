@@ -1,5 +1,7 @@
 #include "model/playback.h"
 
+#include <string.h>
+
 #include "model/roster.h"
 
 static void find(const struct rat_playback *playback, enum rat_finding finding)
@@ -245,6 +247,16 @@ static void end(struct rat_playback *playback, const uint64_t *words, uint32_t c
         rat_stack_free(context, playback->allowance);
 }
 
+static enum rat_status gate(struct rat_playback *playback, const uint64_t *words, struct rat_replay_event *event)
+{
+    event->frame = frame_of(playback, (uint32_t)words[0]);
+    event->reason = (uint32_t)(words[1] >> 32);
+    event->value = (uint32_t)words[1];
+    event->numbers[0] = words[0] >> 32;
+    event->numbers[1] = words[2];
+    return rat_omission_add(&playback->session->omission, playback->allowance, words, event->frame, event->ns);
+}
+
 static enum rat_status rich(struct rat_playback *playback, struct rat_replay_event *event, bool *known)
 {
     const struct rat_body *body = playback->body;
@@ -264,6 +276,18 @@ static enum rat_status rich(struct rat_playback *playback, struct rat_replay_eve
     case RAT_EVENT_NOTE:
         event->reason = count ? (uint32_t)(words[0] >> 32) : 0;
         event->value = count ? (uint32_t)words[0] : 0;
+        if (event->reason == RAT_NOTE_BLIND)
+            playback->session->blind = event->value;
+        return RAT_OK;
+    case RAT_EVENT_GATE:
+        if (count < RAT_GATE_WORDS)
+            break;
+        return gate(playback, words, event);
+    case RAT_EVENT_COST:
+        if (count < RAT_COST_WORDS)
+            break;
+        memcpy(event->numbers, words, sizeof event->numbers);
+        memcpy(playback->session->cost, words, sizeof event->numbers);
         return RAT_OK;
     default:
         playback->session->unknown_events++;

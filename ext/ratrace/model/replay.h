@@ -31,6 +31,7 @@
 #include "model/accounting.h"
 #include "model/allowance.h"
 #include "model/catalog.h"
+#include "model/omission.h"
 #include "model/scope.h"
 #include "model/source.h"
 #include "record/event.h"
@@ -64,6 +65,9 @@ struct rat_replay_session {
     size_t context_capacity;
     struct rat_scope scope;
     uint32_t scope_segment;
+    struct rat_omission omission;
+    uint64_t cost[RAT_COST_WORDS]; /* of the newest cost event; see event.h */
+    uint32_t blind;                /* of the newest note of that kind; a sum of enum rat_blind */
     bool scope_damaged, scope_mended; /* a chunk is missing; the closing chunk's dictionary was read ahead */
 };
 
@@ -102,10 +106,11 @@ struct rat_replay_event {
     uint64_t ns;
     enum rat_event_kind kind;
     uint32_t lane, context;
-    uint32_t frame;  /* call, c_call: of the catalog */
+    uint32_t frame;  /* call, c_call, gate: of the catalog */
     uint32_t count;  /* unwind: frames; snapshot: base frames */
-    uint32_t reason; /* end, snapshot; note: enum rat_note */
-    uint32_t value;  /* note */
+    uint32_t reason; /* end, snapshot; note: enum rat_note; gate: enum rat_gate_state */
+    uint32_t value;  /* note; gate: share */
+    uint64_t numbers[RAT_COST_WORDS]; /* cost: its payload; gate: site, left out */
     const uint32_t *frames; /* snapshot, bottom first, of the catalog; valid during the callback */
     uint32_t frame_count;
 };

@@ -156,6 +156,7 @@ void rat_roster_free(struct rat_roster *roster, struct rat_allowance *allowance)
         rat_allowance_free(allowance, session->contexts, session->context_capacity * sizeof *session->contexts);
         rat_allowance_free(allowance, session->lanes, session->lane_capacity * sizeof *session->lanes);
         rat_scope_free(&session->scope, allowance);
+        rat_omission_free(&session->omission, allowance);
         rat_account_free(&session->account, allowance);
         rat_allowance_free(allowance, session, sizeof *session);
     }

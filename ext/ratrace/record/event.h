@@ -27,6 +27,14 @@
  *                     two to a word, bottom first, low half first. The context's whole stack; implies switch
  *   end               rich: [context:32 | reason:32]; every open frame of that context ends
  *   note              rich: [note:32 | value:32]; a part of ratrace changed its way of working
+ *   gate              rich: [site:32 | frame:32] [state:32 | share:32] [left_out:64]. With scoped tracing: calls of this
+ *                     method body are recorded or only counted from here on. left_out: calls of it that were counted and
+ *                     not recorded since the recording began. share: ratrace's own CPU time in parts per million of the
+ *                     process's, which was the reason. A site is a method body's number in this process life
+ *   cost              rich: [hooks_ns:64] [serializer_ns:64] [process_ns:64] [gvl_ns:64] [events:64], all since the
+ *                     recording began. hooks: CPU time in ratrace's hooks beyond what the VM takes to call them,
+ *                     estimated from samples; serializer: CPU time of its thread; process: CPU time of all threads;
+ *                     gvl: time ratrace held the GVL, hooks included
  */
 #define RAT_EVENT_LIST(X)                                                                          \
     X(CALL, 1, "call")                                                                             \
@@ -39,7 +47,9 @@
     X(GAP, 31, "gap")                                                                              \
     X(SNAPSHOT, 32, "snapshot")                                                                    \
     X(END, 33, "end")                                                                              \
-    X(NOTE, 34, "note")
+    X(NOTE, 34, "note")                                                                            \
+    X(GATE, 35, "gate")                                                                            \
+    X(COST, 36, "cost")
 
 enum rat_event_kind {
 #define RAT_EVENT_KIND(code, number, name) RAT_EVENT_##code = number,
@@ -63,8 +73,27 @@ enum rat_event_kind {
 enum rat_end_reason { RAT_END_STOP = 1, RAT_END_CONTEXT_DIED = 2, RAT_END_FORK = 3 };
 enum rat_snapshot_reason { RAT_SNAPSHOT_START = 1, RAT_SNAPSHOT_SLOT = 2, RAT_SNAPSHOT_REPAIR = 3 };
 
-/* RAT_EVENT_NOTE: frame words were refused in mid-run, the clock fell back, ... */
-enum rat_note { RAT_NOTE_PUBLIC_PATH = 1, RAT_NOTE_CLOCK_FALLBACK = 2, RAT_NOTE_DEPTH_LIMIT = 3 };
+/* RAT_EVENT_NOTE: frame words were refused in mid-run, the clock fell back, the canary calls were not seen (value: what
+ * is blind, a sum of enum rat_blind; 0 = all is seen again), ... */
+enum rat_note {
+    RAT_NOTE_PUBLIC_PATH = 1,
+    RAT_NOTE_CLOCK_FALLBACK = 2,
+    RAT_NOTE_DEPTH_LIMIT = 3,
+    RAT_NOTE_BLIND = 4,
+};
+
+enum rat_blind {
+    RAT_BLIND_CALL = 1,
+    RAT_BLIND_RETURN = 2,
+    RAT_BLIND_C_CALL = 4,
+    RAT_BLIND_C_RETURN = 8,
+    RAT_BLIND_SCRIPT_COMPILED = 16, /* scoped tracing does not learn of new files */
+};
+
+/* RAT_EVENT_GATE. COUNT changes nothing: it tells what was left out so far. */
+enum rat_gate_state { RAT_GATE_CLOSED = 1, RAT_GATE_OPEN = 2, RAT_GATE_COUNT = 3 };
+#define RAT_GATE_WORDS 3
+#define RAT_COST_WORDS 5
 
 /* Kind of a frame in the dictionary and in a snapshot; numbers are those of ratrace.v1.FrameKind. */
 enum rat_frame_kind {

@@ -136,6 +136,7 @@ struct rat_live_head {
     _Atomic uint32_t segment;      /* number of the segment being written */
     _Atomic uint64_t session_seq;  /* sequence of the newest lane-0 chunk written */
     char service[64], host[64], ruby[32], recorder[32];
+    char trace[256];               /* which methods are traced; empty = all */
     char out_dir[1024];            /* absolute */
     char part[256];                /* file name of the segment being written, in out_dir */
 };

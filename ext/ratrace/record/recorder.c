@@ -147,14 +147,14 @@ static void context_free(struct rat_context *context)
     free(context);
 }
 
-void rat_context_forget(struct rat_context *context)
+void rat_context_forget(struct rat_context *context, bool fresh)
 {
     context->next = context->prev = NULL;
     context->top = context->entries;
     context->id = 0;
     context->base = 0;
-    context->base_due = true;
-    context->entries[0].word = RAT_WORD_BASE_DUE;
+    context->base_due = !fresh;
+    context->entries[0].word = fresh ? RAT_WORD_FLOOR : RAT_WORD_BASE_DUE;
     context->epoch = 0;
     context->doubt = 0;
 }
@@ -416,9 +416,9 @@ void rat_recorder_unmatched(struct rat_recorder *recorder, uint64_t now)
 void rat_recorder_restart(struct rat_recorder *recorder)
 {
     struct rat_context *context = recorder->context;
-    context->entries[0].word = RAT_WORD_BASE_DUE;
+    context->entries[0].word = recorder->scoped ? RAT_WORD_FLOOR : RAT_WORD_BASE_DUE;
     context->base = 0;
-    context->base_due = true;
+    context->base_due = !recorder->scoped;
     context->top = recorder->top = context->entries;
 }
 
@@ -461,15 +461,27 @@ void rat_recorder_note(struct rat_recorder *recorder, enum rat_note note, uint32
     tell(recorder, rat_event_word(RAT_EVENT_NOTE, 1), &payload, 1, now);
 }
 
+/* verify: the snapshot this may bring is the current context's, and another one may be running: nothing to compare. */
+static void tell_unverified(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload, uint32_t words,
+                            uint64_t now)
+{
+    uint32_t (*verify)(struct rat_recorder *, void *) = recorder->verify;
+    recorder->verify = NULL;
+    tell(recorder, event, payload, words, now);
+    recorder->verify = verify;
+}
+
+void rat_recorder_tell(struct rat_recorder *recorder, enum rat_event_kind kind, const uint64_t *payload,
+                       uint32_t words, uint64_t now)
+{
+    tell_unverified(recorder, rat_event_word(kind, words), payload, words, now);
+}
+
 static void tell_end(struct rat_recorder *recorder, struct rat_context *context, enum rat_end_reason reason,
                      uint64_t now)
 {
     uint64_t payload = rat_event_pair(context->id, (uint32_t)reason);
-    /* the snapshot this may bring is the current context's, and another one may be running: nothing to compare with */
-    uint32_t (*verify)(struct rat_recorder *, void *) = recorder->verify;
-    recorder->verify = NULL;
-    tell(recorder, rat_event_word(RAT_EVENT_END, 1), &payload, 1, now);
-    recorder->verify = verify;
+    tell_unverified(recorder, rat_event_word(RAT_EVENT_END, 1), &payload, 1, now);
 }
 
 void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now)

@@ -78,6 +78,7 @@ struct rat_recorder {
     struct rat_context *context;
     uint64_t epoch;           /* intervals opened so far; a context with another epoch owes a snapshot */
     uint32_t lane_number;     /* 0 = wiped or not open */
+    bool scoped;              /* only some methods are traced: the shadow is those, and there are no bases */
     struct rat_dict *dict;
     /* called before a new interval's snapshot: compare the shadow with the VM's frames; entries removed */
     uint32_t (*verify)(struct rat_recorder *recorder, void *owner);
@@ -102,8 +103,9 @@ void rat_recorder_reset(struct rat_recorder *recorder);
 /* A context for a fiber; NULL = out of memory. `fresh`: its stack is known to be empty. Not in any recorder yet. */
 struct rat_context *rat_context_new(bool fresh);
 
-/* The context outlived its recorder or its process: nothing of its shadow can be believed. */
-void rat_context_forget(struct rat_context *context);
+/* The context outlived its recorder or its process: nothing of its shadow can be believed. `fresh`: nor is there
+ * anything below to be taken for a base, because only some methods are traced. */
+void rat_context_forget(struct rat_context *context, bool fresh);
 
 /* The fiber is gone. Only queues; also from a GC. `recorder` NULL: no recorder any more, the memory is freed. */
 void rat_context_release(struct rat_context *context, struct rat_recorder *recorder);
@@ -162,8 +164,10 @@ uint32_t rat_recorder_above_base(const struct rat_recorder *recorder);
 /* Entries were removed from the middle of the current shadow: tell it whole (reason REPAIR). */
 void rat_recorder_repair(struct rat_recorder *recorder, uint64_t now);
 
-/* A plain or rich event about ratrace itself. */
+/* Events about ratrace itself. `payload` is what event.h says of the kind. */
 void rat_recorder_note(struct rat_recorder *recorder, enum rat_note note, uint32_t value, uint64_t now);
+void rat_recorder_tell(struct rat_recorder *recorder, enum rat_event_kind kind, const uint64_t *payload,
+                       uint32_t words, uint64_t now);
 
 /* Tell the ends of contexts that died since the last call. Cheap when there are none. */
 void rat_recorder_bury(struct rat_recorder *recorder, uint64_t now);

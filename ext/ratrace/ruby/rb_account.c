@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fence.h"
+#include "ruby/rb_canary.h"
 
 /* Text of a file's Session: bytes somebody else wrote. */
 static VALUE text(const char *bytes)
@@ -99,6 +100,7 @@ static void set_info(VALUE hash, const struct rat_replay_session *session)
     rb_rat_set(hash, "host", text(info->host));
     rb_rat_set(hash, "ruby", text(info->ruby));
     rb_rat_set(hash, "recorder", text(info->recorder));
+    rb_rat_set(hash, "trace", *info->trace != '\0' ? text(info->trace) : Qnil);
     rb_rat_set(hash, "pid", UINT2NUM(info->pid));
     rb_rat_set(hash, "parent_pid", info->parent_pid ? UINT2NUM(info->parent_pid) : Qnil);
     rb_rat_set(hash, "parent",
@@ -114,7 +116,33 @@ static void set_info(VALUE hash, const struct rat_replay_session *session)
     rb_rat_set(hash, "slot_bytes", ULL2NUM(info->slot_bytes));
 }
 
-static VALUE session_account(const struct rat_replay_session *session)
+static VALUE omissions(struct rb_rat_reading *reading, const struct rat_omission *omission)
+{
+    VALUE list = rb_ary_new_capa((long)omission->span_count);
+    for (size_t i = 0; i < omission->span_count; i++) {
+        const struct rat_omission_span *span = &omission->spans[i];
+        VALUE hash = rb_hash_new();
+        rb_rat_set(hash, "frame", rb_rat_reading_frame(reading, span->frame));
+        rb_rat_set(hash, "from_ns", ULL2NUM(span->from_ns));
+        rb_rat_set(hash, "to_ns", span->to_ns ? ULL2NUM(span->to_ns) : Qnil);
+        rb_rat_set(hash, "left_out", ULL2NUM(span->left_out));
+        rb_ary_push(list, hash);
+    }
+    return list;
+}
+
+static VALUE cost(const uint64_t *numbers)
+{
+    static const char *const names[RAT_COST_WORDS] = {"hooks_ns", "serializer_ns", "process_ns", "gvl_ns", "events"};
+    if (numbers[2] == 0)
+        return Qnil; /* not told */
+    VALUE hash = rb_hash_new();
+    for (int i = 0; i < RAT_COST_WORDS; i++)
+        rb_rat_set(hash, names[i], ULL2NUM(numbers[i]));
+    return hash;
+}
+
+static VALUE session_account(struct rb_rat_reading *reading, const struct rat_replay_session *session)
 {
     VALUE hash = rb_hash_new(), lanes = rb_ary_new();
     rb_rat_set(hash, "id", session_id(session->hi, session->lo));
@@ -139,6 +167,11 @@ static VALUE session_account(const struct rat_replay_session *session)
         rb_ary_push(lanes, lane_account(&session->account.lanes[i]));
     rb_rat_set(hash, "lanes", lanes);
     rb_rat_set(hash, "findings", findings(&session->account));
+    rb_rat_set(hash, "omissions", omissions(reading, &session->omission));
+    rb_rat_set(hash, "omissions_untold", ULL2NUM(session->omission.untold));
+    rb_rat_set(hash, "left_out", ULL2NUM(session->omission.left_out));
+    rb_rat_set(hash, "cost", cost(session->cost));
+    rb_rat_set(hash, "blind", rb_rat_blind_names(session->blind));
     return hash;
 }
 
@@ -154,11 +187,11 @@ static VALUE file_account(const struct rat_source *source)
     return hash;
 }
 
-VALUE rb_rat_reading_account(const struct rb_rat_reading *reading)
+VALUE rb_rat_reading_account(struct rb_rat_reading *reading)
 {
     VALUE hash = rb_hash_new(), sessions = rb_ary_new(), files = rb_ary_new();
     for (size_t i = 0; i < rat_replay_session_count(reading->replay); i++)
-        rb_ary_push(sessions, session_account(rat_replay_session(reading->replay, i)));
+        rb_ary_push(sessions, session_account(reading, rat_replay_session(reading->replay, i)));
     for (size_t i = 0; i < rat_replay_source_count(reading->replay); i++)
         rb_ary_push(files, file_account(rat_replay_source(reading->replay, i)));
     rb_rat_set(hash, "sessions", sessions);

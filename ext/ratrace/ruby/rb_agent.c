@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "ruby/rb_name.h"
+#include "ruby/rb_pulse.h"
 
 #define MAPPED                                                                                     \
     (2 * RB_RAT_PAGE + RB_RAT_CACHE * sizeof(struct rb_rat_cached) + RB_RAT_C_CACHE * sizeof(struct rb_rat_c_cached))
@@ -32,6 +33,7 @@ static void sweeper_mark(void *data)
     (void)data;
     for (int i = 0; i < agent_count; i++)
         rb_rat_agent_forget(agents[i]);
+    rb_rat_pulse_look();
 }
 
 static const rb_data_type_t sweeper_type = {

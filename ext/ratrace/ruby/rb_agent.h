@@ -55,12 +55,14 @@ struct rb_rat_agent {
     bool hooked;
     bool calling;             /* the event in hand is a call: all of the shadow is on the stack */
     bool main;
+    bool timed;               /* the last audit was preceded by a timed call */
     uint32_t lane;            /* RAT_LANE_MAIN or RAT_LANE_RACTOR */
     rb_event_flag_t events;   /* CALL and RETURN, with --c-calls the C ones, too */
     VALUE *frames;            /* scratch for rb_profile_frames */
     int frames_capacity;
     VALUE odd;                /* Array of [frozen fiber or thread, state] pairs, which take no ivar */
     uint64_t audits, audit_failures, unmapped;
+    uint64_t hidden_calls, hidden_returns, hidden_c_calls, hidden_c_returns; /* seen and not told: the canary's, too */
     uint64_t no_context;      /* events that found no context: no memory, no session */
 };
 

@@ -130,7 +130,36 @@ static VALUE call_nest(VALUE nest)
     return rb_funcall(nest, rb_intern("run"), 0);
 }
 
-size_t rb_rat_canary_run(VALUE nest, bool c_events, const char **why)
+static void watch_tracepoint(VALUE tracepoint, void *unused)
+{
+    (void)unused;
+    watch(Qnil, rb_tracearg_from_tracepoint(tracepoint));
+}
+
+/* [TracePoint, ...], one for each method of the nest. */
+static VALUE watch_methods(VALUE nest)
+{
+    VALUE methods = rb_funcall(nest, rb_intern("methods_of_run"), 0), watching = rb_ary_new();
+    for (long i = 0; i < RARRAY_LEN(methods); i++) {
+        VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, watch_tracepoint, NULL);
+        VALUE target = rb_hash_new();
+        rb_hash_aset(target, ID2SYM(rb_intern("target")), RARRAY_AREF(methods, i));
+        rb_funcallv_kw(tracepoint, rb_intern("enable"), 1, &target, RB_PASS_KEYWORDS);
+        rb_ary_push(watching, tracepoint);
+    }
+    return watching;
+}
+
+static VALUE call_watched(VALUE nest)
+{
+    VALUE watching = watch_methods(nest);
+    call_nest(nest);
+    for (long i = 0; i < RARRAY_LEN(watching); i++)
+        rb_tracepoint_disable(RARRAY_AREF(watching, i));
+    return Qnil;
+}
+
+size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **why)
 {
     size_t frame_bytes = 0;
     int failed;
@@ -151,13 +180,59 @@ size_t rb_rat_canary_run(VALUE nest, bool c_events, const char **why)
     rb_event_flag_t events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
     if (c_events)
         events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
-    rb_add_event_hook2(function, events, Qnil, RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
-    rb_protect(call_nest, nest, &failed);
-    rb_remove_event_hook(function);
+    if (!scoped)
+        rb_add_event_hook2(function, events, Qnil, RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
+    rb_protect(scoped ? call_watched : call_nest, nest, &failed);
+    if (!scoped)
+        rb_remove_event_hook(function);
     if (failed)
         rb_set_errinfo(Qnil);
     *why = failed ? "the nest raised" : judge(c_events, &frame_bytes);
     close(peek_pipe[0]);
     close(peek_pipe[1]);
     return *why == NULL ? frame_bytes : 0;
+}
+
+/* ---------------------------------------------------------------- while recording */
+
+#define SEEN_CALLS 8  /* of Canary.run, at least, by a hook of the whole process */
+#define SEEN_C_CALLS 1
+#define SEEN_SITES 3  /* by the TracePoints of a scoped recording: leaf twice, body once */
+
+uint32_t rb_rat_canary_prove(VALUE nest, struct rb_rat_agent *agent)
+{
+    bool scoped = agent->hot->recorder.scoped, c_events = !scoped && (agent->events & RUBY_EVENT_C_CALL) != 0;
+    uint64_t expected = scoped ? SEEN_SITES : SEEN_CALLS;
+    uint64_t calls = agent->hidden_calls, returns = agent->hidden_returns;
+    uint64_t c_calls = agent->hidden_c_calls, c_returns = agent->hidden_c_returns;
+    call_nest(nest);
+    uint32_t blind = 0;
+    if (agent->hidden_calls - calls < expected)
+        blind |= RAT_BLIND_CALL;
+    if (agent->hidden_returns - returns < expected)
+        blind |= RAT_BLIND_RETURN;
+    if (c_events && agent->hidden_c_calls - c_calls < SEEN_C_CALLS)
+        blind |= RAT_BLIND_C_CALL;
+    if (c_events && agent->hidden_c_returns - c_returns < SEEN_C_CALLS)
+        blind |= RAT_BLIND_C_RETURN;
+    if (scoped && !RTEST(rb_funcall(nest, rb_intern("compiles_seen?"), 0)))
+        blind |= RAT_BLIND_SCRIPT_COMPILED;
+    return blind;
+}
+
+VALUE rb_rat_blind_names(uint32_t blind)
+{
+    static const struct {
+        uint32_t bit;
+        const char *name;
+    } names[] = {
+        {RAT_BLIND_CALL, "call"},         {RAT_BLIND_RETURN, "return"},
+        {RAT_BLIND_C_CALL, "c_call"},     {RAT_BLIND_C_RETURN, "c_return"},
+        {RAT_BLIND_SCRIPT_COMPILED, "script_compiled"},
+    };
+    VALUE list = rb_ary_new();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if ((blind & names[i].bit) != 0)
+            rb_ary_push(list, rb_str_new_cstr(names[i].name));
+    return blind != 0 ? list : Qnil;
 }

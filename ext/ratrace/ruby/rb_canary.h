@@ -13,8 +13,18 @@
 #include <ruby.h>
 #include <stdbool.h>
 
-/* Run the nest (a callable, Ratrace::Canary.run) under the hook, hooking C events as well if `c_events`. Returns the
- * size of a control frame in bytes, or 0 with *why set to what did not hold. Under the GVL. */
-size_t rb_rat_canary_run(VALUE nest, bool c_events, const char **why);
+#include "ruby/rb_agent.h"
+
+/* Run the nest (a callable, Ratrace::Canary.run) under the hook, hooking C events as well if `c_events`. `scoped`: under
+ * TracePoints of its methods, without a hook of the whole process. Returns the size of a control frame in bytes, or 0
+ * with *why set to what did not hold. Under the GVL. */
+size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **why);
+
+/* While a recording runs: are the nest's calls seen? A sum of enum rat_blind; 0 = all is seen. Runs Ruby code, which
+ * may be interrupted: that raises. */
+uint32_t rb_rat_canary_prove(VALUE nest, struct rb_rat_agent *agent);
+
+/* ["call", ...], or nil for 0. */
+VALUE rb_rat_blind_names(uint32_t blind);
 
 #endif

@@ -35,7 +35,7 @@ VALUE rb_rat_class_strip(VALUE name)
     return out;
 }
 
-static VALUE attached_object(VALUE singleton)
+VALUE rb_rat_class_attached(VALUE singleton)
 {
 #ifdef HAVE_RB_CLASS_ATTACHED_OBJECT
     return rb_class_attached_object(singleton);
@@ -77,7 +77,7 @@ static bool is_refinement(VALUE module)
 
 static struct rb_rat_class_name singleton_name(VALUE singleton)
 {
-    VALUE object = attached_object(singleton);
+    VALUE object = rb_rat_class_attached(singleton);
     struct rb_rat_class_name out = {.singleton = true};
     if (!RB_SPECIAL_CONST_P(object) && (RB_TYPE_P(object, T_CLASS) || RB_TYPE_P(object, T_MODULE))) {
         struct rb_rat_class_name of = rb_rat_class_name(object);

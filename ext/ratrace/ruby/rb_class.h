@@ -22,6 +22,9 @@ struct rb_rat_class_name {
 
 struct rb_rat_class_name rb_rat_class_name(VALUE owner);
 
+/* The object whose singleton class it is. */
+VALUE rb_rat_class_attached(VALUE singleton);
+
 /* "#<Class:0x000…>" and the like without the address; the same string where there is none. */
 VALUE rb_rat_class_strip(VALUE name);
 

@@ -128,7 +128,7 @@ static struct fiber_state *state_of_fiber(struct rb_rat_agent *agent, VALUE fibe
         state = rb_check_typeddata(hung, &fiber_state_type);
     } else {
         VALUE wrapped = TypedData_Make_Struct(rb_cObject, struct fiber_state, &fiber_state_type, state);
-        state->context = rat_context_new(fresh);
+        state->context = rat_context_new(fresh || agent->hot->recorder.scoped);
         if (state->context == NULL)
             return NULL;
         state->agent = agent;
@@ -137,7 +137,7 @@ static struct fiber_state *state_of_fiber(struct rb_rat_agent *agent, VALUE fibe
         RB_GC_GUARD(wrapped);
     }
     if (state->agent != agent || state->generation != agent->generation) {
-        rat_context_forget(state->context); /* of an earlier session, or of the parent process */
+        rat_context_forget(state->context, agent->hot->recorder.scoped); /* of an earlier session, or of the parent process */
         state->agent = agent;
         state->generation = agent->generation;
     }

@@ -89,9 +89,26 @@ static void set_end(VALUE hash, uint32_t reason)
 
 static void set_note(VALUE hash, const struct rat_replay_event *event)
 {
-    static const char *const notes[] = {"unknown", "public_path", "clock_fallback", "depth_limit"};
-    rb_hash_aset(hash, key_note, word(notes[event->reason <= RAT_NOTE_DEPTH_LIMIT ? event->reason : 0]));
+    static const char *const notes[] = {"unknown", "public_path", "clock_fallback", "depth_limit", "blind"};
+    rb_hash_aset(hash, key_note, word(notes[event->reason <= RAT_NOTE_BLIND ? event->reason : 0]));
     rb_hash_aset(hash, key_value, UINT2NUM(event->value));
+}
+
+static void set_gate(VALUE hash, struct rb_rat_reading *reading, const struct rat_replay_event *event)
+{
+    static const char *const states[] = {"unknown", "closed", "open", "count"};
+    set_frame(hash, reading, event->frame);
+    rb_hash_aset(hash, word("state"), word(states[event->reason <= RAT_GATE_COUNT ? event->reason : 0]));
+    rb_hash_aset(hash, word("share"), DBL2NUM(event->value / 1e6));
+    rb_hash_aset(hash, word("site"), ULL2NUM(event->numbers[0]));
+    rb_hash_aset(hash, word("left_out"), ULL2NUM(event->numbers[1]));
+}
+
+static void set_cost(VALUE hash, const struct rat_replay_event *event)
+{
+    static const char *const names[RAT_COST_WORDS] = {"hooks_ns", "serializer_ns", "process_ns", "gvl_ns", "events"};
+    for (int i = 0; i < RAT_COST_WORDS; i++)
+        rb_hash_aset(hash, word(names[i]), ULL2NUM(event->numbers[i]));
 }
 
 /* [pid, session id], made once a session. */
@@ -132,6 +149,12 @@ static VALUE event_hash(struct rb_rat_reading *reading, const struct rat_replay_
         break;
     case RAT_EVENT_NOTE:
         set_note(hash, event);
+        break;
+    case RAT_EVENT_GATE:
+        set_gate(hash, reading, event);
+        break;
+    case RAT_EVENT_COST:
+        set_cost(hash, event);
         break;
     default:
         break;

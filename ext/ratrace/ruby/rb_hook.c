@@ -1,6 +1,7 @@
 #include "ruby/rb_hook.h"
 
 #include "ruby/rb_context.h"
+#include "ruby/rb_cost.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_stack.h"
 
@@ -43,6 +44,9 @@ static rb_trace_arg_t *public_arg(const uintptr_t *arg)
 {
     return (rb_trace_arg_t *)(uintptr_t)arg;
 }
+
+/* Named for the disassembly check; `data` is the hot page. */
+rb_rat_hook rat_hook_words, rat_hook_words_strong;
 
 /* ---------------------------------------------------------------- both paths: the base */
 
@@ -160,11 +164,26 @@ static int32_t name_of_call(struct rb_rat_agent *agent, const uintptr_t *arg, ui
     return id;
 }
 
+/* Every other audit is preceded by a call that is timed, on the way that most take. */
+static void time_call(struct rb_rat_agent *agent, const uintptr_t *arg)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    rb_rat_hook *record = recorder->lane.strong ? rat_hook_words_strong : rat_hook_words;
+    recorder->audit = 2; /* the next one is audited */
+    uint64_t from = rat_clock_ticks(recorder->clock);
+    record(RB_RAT_DATA_OF(agent->hot), (const rb_trace_arg_t *)arg);
+    rb_rat_cost_sample(rat_clock_ticks(recorder->clock) - from);
+}
+
 static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
 {
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
-    agent->calling = true;
     struct rat_recorder *recorder = &hot->recorder;
+    if (recorder->audit == 0 && agent->main && !recorder->scoped && (agent->timed = !agent->timed)) {
+        time_call(agent, arg);
+        return;
+    }
+    agent->calling = true;
     uintptr_t word = arg[WORD_CFP], entry = method_entry(word);
     const struct rb_rat_cached *cached = rb_rat_cache_slot(hot, entry);
     int32_t id = cached->key == entry && cached->id != 0 && recorder->audit != 0
@@ -172,6 +191,7 @@ static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_
         : name_of_call(agent, arg, entry, now);
     if (!agent->words)
         return; /* the audit has just refused; the shadow starts again from a base */
+    agent->hidden_calls += id < 0;
     drop_gone(agent, word, now);
     if (recorder->top->word <= word && rat_recorder_above_base(recorder) == 0) {
         call_on_base(agent, 1, word, now);
@@ -186,6 +206,7 @@ static COLD void return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
     struct rb_rat_agent *agent = rb_rat_agent_of(hot);
     agent->calling = false;
     int64_t depth = rat_recorder_find(&hot->recorder, arg[WORD_CFP]);
+    agent->hidden_returns += depth >= 0 && hot->recorder.top[-depth].id == RAT_FRAME_HIDDEN;
     if (depth >= 0)
         rat_recorder_return(&hot->recorder, RAT_EVENT_RETURN, (uint32_t)depth, now);
     else
@@ -218,6 +239,7 @@ static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
         recorder->ec = arg[WORD_EC];
     }
     bool told = id > 0 && !is_called_by_hidden(recorder, arg[WORD_CFP]);
+    agent->hidden_c_calls += !told;
     rat_recorder_call(recorder, RAT_EVENT_C_CALL, word, told ? (uint32_t)id : RAT_FRAME_HIDDEN, RAT_FRAME_C_INSTANCE,
                       now);
 }
@@ -236,6 +258,7 @@ static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uin
         if (depth >= 0 && recorder->top[-depth].kind != RAT_FRAME_C_INSTANCE)
             depth = -1; /* the caller itself: this function's call was never seen */
     }
+    agent->hidden_c_returns += depth >= 0 && recorder->top[-depth].id == RAT_FRAME_HIDDEN;
     if (depth >= 0)
         rat_recorder_return(recorder, RAT_EVENT_C_RETURN, (uint32_t)depth, now);
     else
@@ -294,6 +317,7 @@ static void public_call(struct rb_rat_agent *agent, const uintptr_t *arg, bool i
         call_on_base(agent, is_c ? 0 : 1, 0, now);
     uintptr_t word = public_word(); /* of a C event: the caller's */
     bool told = id > 0 && !(is_c && is_called_by_hidden(recorder, word));
+    *(is_c ? &agent->hidden_c_calls : &agent->hidden_calls) += !told;
     rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, is_c ? 0 : word,
                       told ? (uint32_t)id : RAT_FRAME_HIDDEN, is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
 }
@@ -334,6 +358,7 @@ static void public_return(struct rb_rat_agent *agent, const uintptr_t *arg, bool
         return_on_base(agent, is_c, arg, 0, now);
         return;
     }
+    *(is_c ? &agent->hidden_c_returns : &agent->hidden_returns) += recorder->top[-depth].id == RAT_FRAME_HIDDEN;
     rat_recorder_return(recorder, is_c ? RAT_EVENT_C_RETURN : RAT_EVENT_RETURN, (uint32_t)depth, now);
     if (depth > 0)
         rat_recorder_doubt(recorder);
@@ -499,10 +524,6 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
     }
 }
 
-/* Named for the disassembly check; `data` is the hot page. */
-void rat_hook_words(VALUE data, const rb_trace_arg_t *arg);
-void rat_hook_words_strong(VALUE data, const rb_trace_arg_t *arg);
-
 void rat_hook_words(VALUE data, const rb_trace_arg_t *arg)
 {
     rat_hook(RB_RAT_HOT_OF(data), (const uintptr_t *)arg, false);
@@ -523,11 +544,11 @@ static void rat_hook_public(VALUE data, const rb_trace_arg_t *arg)
         public_event(rb_rat_agent_of(hot), (const uintptr_t *)arg, event, rat_clock_ticks(hot->recorder.clock));
 }
 
-static rb_event_hook_func_t record_function(const struct rb_rat_agent *agent)
+rb_rat_hook *rb_rat_hook_function(const struct rb_rat_agent *agent)
 {
     if (!agent->words)
-        return (rb_event_hook_func_t)(void *)rat_hook_public;
-    return (rb_event_hook_func_t)(void *)(agent->hot->recorder.lane.strong ? rat_hook_words_strong : rat_hook_words);
+        return rat_hook_public;
+    return agent->hot->recorder.lane.strong ? rat_hook_words_strong : rat_hook_words;
 }
 
 #define HOOK_FLAGS (RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG)
@@ -545,7 +566,8 @@ static void rat_hook_nothing(VALUE data, const rb_trace_arg_t *arg)
 void rb_rat_hook_install(struct rb_rat_agent *agent)
 {
     agent->hot->recorder.audit = AUDIT;
-    rb_add_event_hook2(record_function(agent), agent->events | BEGIN_EVENTS, RB_RAT_DATA_OF(agent->hot), HOOK_FLAGS);
+    rb_event_hook_func_t function = (rb_event_hook_func_t)(void *)rb_rat_hook_function(agent);
+    rb_add_event_hook2(function, agent->events | BEGIN_EVENTS, RB_RAT_DATA_OF(agent->hot), HOOK_FLAGS);
     (void)rb_remove_event_hook_with_data(NOTHING, Qfalse);
     agent->hooked = true;
 }

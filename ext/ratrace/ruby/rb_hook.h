@@ -7,6 +7,10 @@
 
 #include "ruby/rb_agent.h"
 
+/* What records one event; `data` is RB_RAT_DATA_OF of the agent's hot page. Fits an agent with frame words or without. */
+typedef void rb_rat_hook(VALUE data, const rb_trace_arg_t *arg);
+rb_rat_hook *rb_rat_hook_function(const struct rb_rat_agent *agent);
+
 /* Hook agent->events, with the fence-free or the seq_cst lane as the recorder says. */
 void rb_rat_hook_install(struct rb_rat_agent *agent);
 void rb_rat_hook_remove(struct rb_rat_agent *agent);

@@ -45,7 +45,7 @@ VALUE rb_rat_reading_frame(struct rb_rat_reading *reading, uint32_t id);
 VALUE rb_rat_reading_rows(struct rb_rat_reading *reading, size_t thread);
 
 /* {sessions: [...], files: [...]}: who was recorded, and what became of every event. */
-VALUE rb_rat_reading_account(const struct rb_rat_reading *reading);
+VALUE rb_rat_reading_account(struct rb_rat_reading *reading);
 
 /* A field of a Hash with symbols for keys. */
 static inline void rb_rat_set(VALUE hash, const char *key, VALUE value)

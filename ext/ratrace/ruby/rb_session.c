@@ -11,9 +11,13 @@
 #include "deliver/session.h"
 #include "ruby/rb_canary.h"
 #include "ruby/rb_context.h"
+#include "ruby/rb_cost.h"
+#include "ruby/rb_governor.h"
 #include "ruby/rb_hook.h"
 #include "ruby/rb_name.h"
+#include "ruby/rb_pulse.h"
 #include "ruby/rb_ship.h"
+#include "ruby/rb_site.h"
 #include "ruby/rb_stack.h"
 #include "ruby/rb_status.h"
 
@@ -24,7 +28,9 @@
  * fiber forked. It abandons the inherited session (no flush, no unlock, no unmap: the mapping is not there), opens its
  * own with the parent's id, and goes on; the fiber's open frames become its base. A child that records nothing opens
  * nothing. If its session cannot be opened, events are counted and `failure` says why. */
-#define STRINGS 6
+#define STRINGS 7
+#define MAX_OVERHEAD 0.02
+#define CANARY_NS (UINT64_C(3600) * 1000000000u)
 
 static struct {
     struct rat_session *session;
@@ -38,6 +44,11 @@ static struct {
     struct rb_rat_filter filter;
     rb_event_flag_t events;
     bool no_words;      /* by the user's wish */
+    bool scoped;          /* only sites (rb_site.h); no hook of the whole process */
+    double max_overhead;
+    uint64_t canary_ns;   /* from one canary to the next */
+    uint32_t blind;       /* what the last one did not see */
+    uint64_t canaries;
     size_t frame_bytes; /* from the canary; 0 = refused */
     const char *refused;
     rb_event_flag_t probed; /* events the canary has run with */
@@ -119,7 +130,7 @@ static void free_options(void)
 /* All checks that may raise come first; the copies are then only made. */
 static void take_options(VALUE options)
 {
-    static const char *const names[STRINGS] = {"out_dir", "live_dir", "service", "ruby", "recorder", "own"};
+    static const char *const names[STRINGS] = {"out_dir", "live_dir", "service", "ruby", "recorder", "own", "trace"};
     Check_Type(options, T_HASH);
     for (int i = 0; i < STRINGS; i++) {
         VALUE text = option(options, names[i]);
@@ -149,6 +160,7 @@ static void take_options(VALUE options)
         .clock = (enum rat_clock_kind)option_number(options, "clock", 0),
         .fence = (enum rat_fence_kind)option_number(options, "fence", 0),
         .debug = RTEST(option(options, "debug")),
+        .beat = &rb_rat_beat,
     };
     free_options();
     for (int i = 0; i < STRINGS; i++)
@@ -158,11 +170,16 @@ static void take_options(VALUE options)
     taken.service = now_running.strings[2] != NULL ? now_running.strings[2] : "";
     taken.ruby = now_running.strings[3] != NULL ? now_running.strings[3] : "";
     taken.recorder = now_running.strings[4] != NULL ? now_running.strings[4] : "";
-    now_running.options = taken;
     now_running.filter.own = now_running.strings[5];
+    taken.trace = now_running.strings[6];
+    now_running.options = taken;
+    now_running.scoped = taken.trace != NULL;
     now_running.filter.include = copy_globs(option(options, "include"), &now_running.filter.include_count);
     now_running.filter.exclude = copy_globs(option(options, "exclude"), &now_running.filter.exclude_count);
     now_running.no_words = option(options, "frame_words") == Qfalse;
+    VALUE overhead = option(options, "max_overhead");
+    now_running.max_overhead = NIL_P(overhead) ? MAX_OVERHEAD : NUM2DBL(overhead);
+    now_running.canary_ns = option_number(options, "canary_ns", CANARY_NS);
     now_running.events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
     if (RTEST(option(options, "c_calls")))
         now_running.events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
@@ -189,7 +206,15 @@ static enum rat_status agent_open(struct rb_rat_agent *agent)
     recorder->verify = rb_rat_stack_verify;
     recorder->owner = agent;
     recorder->audit = 4096;
+    recorder->scoped = now_running.scoped;
     rat_recorder_init(recorder, number, dict, rat_session_clock(now_running.session));
+    if (agent->main) {
+        rb_rat_cost_begin(agent, rat_session_ticks_per_s(now_running.session),
+                          now_running.scoped ? rb_rat_site_gate_ns() : 0);
+        rb_rat_governor_begin(now_running.max_overhead);
+        if (now_running.scoped)
+            rb_rat_sites_begin(agent);
+    }
     return RAT_OK;
 }
 
@@ -254,6 +279,49 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
     return true;
 }
 
+/* ---------------------------------------------------------------- the canary */
+
+static void prove(void)
+{
+    struct rb_rat_agent *agent = rb_rat_main_agent;
+    if (!RUNNING || is_forked() || !rb_rat_agent_live(agent))
+        return;
+    uint64_t generation = agent->generation, from = rat_clock_ns(CLOCK_MONOTONIC);
+    uint32_t blind = rb_rat_canary_prove(canary, agent);
+    if (!RUNNING || agent->generation != generation)
+        return; /* stopped meanwhile */
+    now_running.canaries++;
+    rb_rat_cost_held(rat_clock_ns(CLOCK_MONOTONIC) - from);
+    if (blind == now_running.blind)
+        return;
+    now_running.blind = blind;
+    uint64_t payload = rat_event_pair(RAT_NOTE_BLIND, blind);
+    rat_recorder_tell(&agent->hot->recorder, RAT_EVENT_NOTE, &payload, 1,
+                      rat_clock_ticks(agent->hot->recorder.clock));
+}
+
+static VALUE prove_protected(VALUE unused)
+{
+    prove();
+    return unused;
+}
+
+static VALUE prove_in_thread(void *unused)
+{
+    (void)unused;
+    int failed;
+    rb_protect(prove_protected, Qnil, &failed); /* killed, or told to raise: whoever did that meant another thread */
+    return Qnil;
+}
+
+/* What the hooks do not see: nil, or ["call", ...]. */
+static VALUE native_prove(VALUE self)
+{
+    (void)self;
+    prove();
+    return rb_rat_blind_names(now_running.blind);
+}
+
 /* ---------------------------------------------------------------- start */
 
 /* Once for calls, and once more for the first recording with C events. What was refused stays refused. */
@@ -266,7 +334,7 @@ static void probe_words(void)
         now_running.refused = "frame_words is off";
     else
         now_running.frame_bytes = rb_rat_canary_run(canary, (now_running.events & RUBY_EVENT_C_CALL) != 0,
-                                                    &now_running.refused);
+                                                    now_running.scoped, &now_running.refused);
 }
 
 static VALUE native_start(VALUE self, VALUE options)
@@ -284,6 +352,7 @@ static VALUE native_start(VALUE self, VALUE options)
     if (RUNNING || now_running.starting)
         rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: it is running; call Ratrace.stop first");
     take_options(options);
+    rb_rat_sites_forget();
     probe_words();
     now_running.options.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
     now_running.starting = true;
@@ -303,7 +372,11 @@ static VALUE native_start(VALUE self, VALUE options)
         now_running.session = NULL;
         rb_rat_status_raise(status, "start recording", NULL);
     }
-    rb_rat_hook_install(agent);
+    if (!now_running.scoped)
+        rb_rat_hook_install(agent);
+    now_running.blind = 0;
+    now_running.canaries = 0;
+    rb_rat_pulse_begin(now_running.canary_ns, prove_in_thread);
     return Qtrue;
 }
 
@@ -378,6 +451,9 @@ static VALUE native_stop(VALUE self)
     struct stopping stopping = {.session = now_running.session};
     uint64_t now = rat_clock_ticks(recorder->clock);
     rat_recorder_bury(recorder, now);
+    rb_rat_sites_end();
+    rb_rat_governor_end(agent);
+    rb_rat_pulse_begin(0, NULL);
     rat_recorder_end_all(recorder, RAT_END_STOP, now);
     agent_close(agent);
     pthread_mutex_lock(&attaching);
@@ -445,7 +521,8 @@ static VALUE native_attach(VALUE self)
         rb_rat_status_raise(status, "attach this Ractor", NULL);
     }
     rb_rat_agent_set_current(agent);
-    rb_rat_hook_install(agent);
+    if (!now_running.scoped)
+        rb_rat_hook_install(agent);
     return Qtrue;
 }
 
@@ -491,6 +568,15 @@ static VALUE native_stats(VALUE self)
     uint64_t dropped = 0;
     for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
         dropped += stats.drop[cause];
+    put(hash, "scoped", now_running.scoped ? Qtrue : Qfalse);
+    put(hash, "blind", rb_rat_blind_names(now_running.blind));
+    put(hash, "canaries", ULL2NUM(now_running.canaries));
+    put(hash, "canary_failures", ULL2NUM(rb_rat_pulse_failures()));
+    put(hash, "cost", rb_rat_cost_stats());
+    if (now_running.scoped) {
+        put(hash, "governor", rb_rat_governor_stats());
+        put(hash, "not_attached", ULL2NUM(rb_rat_sites_elsewhere()));
+    }
     put(hash, "events", ULL2NUM(stats.stored));
     put(hash, "dropped", ULL2NUM(dropped));
     put(hash, "drops", drops_hash(stats.drop));
@@ -575,4 +661,5 @@ void rb_rat_session_init(VALUE native)
     rb_define_module_function(native, "stats", native_stats, 0);
     rb_define_module_function(native, "shadow", native_shadow, 0);
     rb_define_module_function(native, "canary=", native_set_canary, 1);
+    rb_define_module_function(native, "prove", native_prove, 0);
 }

@@ -127,6 +127,8 @@ static enum rat_status pack_slow(struct cursor *to, const uint64_t *words, uint3
             status = use_snapshot(sent, words + at);
         else if (kind == RAT_EVENT_END)
             status = rat_sent_use_context(sent, (uint32_t)(words[at] >> 32));
+        else if (kind == RAT_EVENT_GATE)
+            status = rat_sent_use_frame(sent, (uint32_t)words[at]);
         to->rich_words += put_varint(to->rich_words, id);
         for (uint32_t i = 0; i < id; i++, to->rich += sizeof(uint64_t)) {
             uint64_t little = htole64(words[at + i]);

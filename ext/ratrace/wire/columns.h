@@ -59,6 +59,10 @@ static inline bool rat_payload_fits(uint8_t kind, const uint64_t *payload, size_
         return words >= 2 && words - 2 >= ((payload[0] & UINT32_MAX) + 1) / 2;
     if (kind == RAT_EVENT_END || kind == RAT_EVENT_NOTE)
         return words >= 1;
+    if (kind == RAT_EVENT_GATE)
+        return words >= RAT_GATE_WORDS;
+    if (kind == RAT_EVENT_COST)
+        return words >= RAT_COST_WORDS;
     return true;
 }
 

@@ -20,7 +20,7 @@
 #define RAT_HEADER_LOSTS_MAX RAT_CHUNK_LOSTS_MAX
 
 struct rat_session_info {
-    char service[128], host[128], ruby[64], recorder[64];
+    char service[128], host[128], ruby[64], recorder[64], trace[256];
     uint32_t pid, parent_pid;
     uint64_t start_ns, ticks_per_s, slot_bytes;
     uint64_t parent_hi, parent_lo;

@@ -138,6 +138,7 @@ static void read_info(struct rat_session_info *to, const Ratrace__V1__Session *f
     read_text(to->host, sizeof to->host, from->host);
     read_text(to->ruby, sizeof to->ruby, from->ruby);
     read_text(to->recorder, sizeof to->recorder, from->recorder);
+    read_text(to->trace, sizeof to->trace, from->trace);
     to->pid = from->pid;
     to->parent_pid = from->parent_pid;
     to->start_ns = from->start_ns;

@@ -93,7 +93,7 @@ static char *utf8_copy(char *to, const char *from, size_t room)
 
 struct session_message {
     Ratrace__V1__Session session;
-    char service[64], host[64], ruby[32], recorder[32];
+    char service[64], host[64], ruby[32], recorder[32], trace[256];
     uint8_t boot_id[16], parent[16];
 };
 
@@ -106,6 +106,7 @@ static Ratrace__V1__Session *fill_session(struct session_message *message, const
     session->host = utf8_copy(message->host, from->host, sizeof message->host);
     session->ruby = utf8_copy(message->ruby, from->ruby, sizeof message->ruby);
     session->recorder = utf8_copy(message->recorder, from->recorder, sizeof message->recorder);
+    session->trace = utf8_copy(message->trace, from->trace, sizeof message->trace);
     session->pid = from->pid;
     session->parent_pid = from->parent_pid;
     session->start_ns = from->start.realtime_ns;

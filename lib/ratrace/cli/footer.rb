@@ -7,6 +7,7 @@ module Ratrace
     # The lines under a report: what it rests on, and what is missing from it.
     class Footer
       PROCESSES_MAX = 10
+      OMISSIONS_MAX = 10
 
       def initialize(account)
         @sessions = account[:sessions]
@@ -17,6 +18,7 @@ module Ratrace
       # @return [Array<String>]
       def lines
         rows = [["events", events], ["stacks", stacks], ["span", span], ["files", files], *clocks, *rubies, *processes]
+        rows.concat(scopes, omissions, costs, blind)
         rows << ["warning", warning] if contradictions.positive?
         rows.map { |title, text| "#{"#{title}:".ljust(10)}#{text}" }
       end
@@ -96,6 +98,46 @@ module Ratrace
         text += ", forked by #{session[:parent_pid]}" if session[:parent_pid]
         text += ", crashed" if session[:crashed]
         text
+      end
+
+      # What a scoped recording is of.
+      def scopes
+        @sessions.filter_map { |session| session[:trace] }.uniq.first(PROCESSES_MAX).map do |trace|
+          ["traced", "only #{Text.clean(trace)}; callers that are not traced are left out of stacks"]
+        end
+      end
+
+      # What the governor left out on purpose.
+      def omissions
+        spans = @sessions.flat_map { |session| session[:omissions].map { |span| [session, span] } }
+        lines = spans.first(OMISSIONS_MAX).map { |session, span| ["left out", omission(session, span)] }
+        more = spans.drop(OMISSIONS_MAX).map(&:last)
+        return lines if more.empty?
+
+        lines << ["left out", "and #{Text.number(more.size, "more span", "more spans")}, " \
+                              "#{Text.number(more.sum { |span| span[:left_out] }, "call")}"]
+      end
+
+      def omission(session, span)
+        from, to = span.values_at(:from_ns, :to_ns).map { |ns| ns && Text.time([ns - session[:first_ns], 0].max) }
+        "#{Text.frame(span[:frame])} was not traced from #{from} to #{to || "the end"}: " \
+          "#{Text.number(span[:left_out], "call")}"
+      end
+
+      # What ratrace itself took, as far as the recordings say.
+      def costs
+        told = @sessions.filter_map { |session| session[:cost] }
+        return [] if told.empty?
+
+        hooks, serializer, process, events = %i[hooks_ns serializer_ns process_ns events].map { |key| sum(key, of: told) }
+        [["own cost", "#{Text.share(hooks + serializer, process)} of #{Text.time(process)} CPU time (hooks " \
+                      "#{Text.time(hooks)}, #{hooks / [events, 1].max} ns each; serializer #{Text.time(serializer)}), " \
+                      "without what the VM takes to call a hook"]]
+      end
+
+      def blind
+        @sessions.filter_map { |session| session[:blind] && session[:pid] && [session[:pid], session[:blind]] }
+                 .map { |pid, what| ["blind", "pid #{pid} did not see its #{what.join(", ")} events at the end"] }
       end
 
       def contradictions

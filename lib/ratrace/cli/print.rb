@@ -81,9 +81,22 @@ module Ratrace
         when "snapshot" then snapshot(event, stack)
         when "end" then stack.clear && "end of context #{event["context"]}: #{event["reason"]}"
         when "note" then "note: #{event["note"]} #{event["value"]}"
+        when "gate" then gate(event)
+        when "cost" then cost(event)
         when "switch" then "switch"
         else "#{INDENT * stack.size}#{event["type"]}"
         end
+      end
+
+      def gate(event)
+        "gate of #{name_of(event)}: #{event["state"]}, #{Text.number(event["left_out"], "call")} left out so far, " \
+          "own cost #{Text.share(event["share"], 1.0)}"
+      end
+
+      def cost(event)
+        "cost: #{Text.time(event["hooks_ns"])} in #{Text.number(event["events"], "hook")}, serializer " \
+          "#{Text.time(event["serializer_ns"])}, process #{Text.time(event["process_ns"])} of CPU time; " \
+          "#{Text.time(event["gvl_ns"])} with the GVL"
       end
 
       def enter(event, stack)

@@ -1,4 +1,5 @@
 # define_method: several methods of one block, with arguments, blocks and exceptions.
+# scoped: no (define_singleton_method after the start is not found)
 
 class Made
   %i[one two].each { |name| define_method(name) { |number = 1| inner(number) } }

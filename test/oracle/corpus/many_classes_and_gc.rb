@@ -1,4 +1,5 @@
 # Short-lived anonymous classes whose names and entries are collected and their addresses used again.
+# scoped: no (define_method in a block that runs after the start is not found)
 
 def run_one(number)
   made = Class.new { define_method(:value) { number } }

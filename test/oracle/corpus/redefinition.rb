@@ -1,4 +1,5 @@
 # Methods redefined while running, and between calls.
+# scoped: no (define_method in a block that runs after the start is not found)
 
 class Changing
   def value = :first
