@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/testpoint.h"
+#include "deliver/fork_gate.h"
 
 #define SECOND UINT64_C(1000000000)
 #define TELL_AFTER 3 /* failures in a row until somebody is told */
@@ -115,11 +116,21 @@ static enum rat_delivery_result poison(struct rat_delivery *d, const struct rat_
     return RAT_DELIVERY_FAILED;
 }
 
-static enum rat_delivery_result failed_locally(struct rat_delivery *d, const char *name, enum rat_status status)
+/* The next attempt is for the segment behind this one. */
+static void move_on(struct rat_delivery *d, const struct rat_spool_entry *entry)
+{
+    snprintf(d->cursor, sizeof d->cursor, "%s", entry->name);
+    d->cursor_ns = entry->written_ns;
+}
+
+/* Our file, our disk, our memory; the claim is dropped already. */
+static enum rat_delivery_result failed_here(struct rat_delivery *d, const struct rat_spool_entry *entry,
+                                            enum rat_status status)
 {
     struct rat_http_reply reply = {.failure = RAT_HTTP_LOCAL};
-    snprintf(reply.text, sizeof reply.text, "%.200s: %s", name, rat_status_text(status));
+    snprintf(reply.text, sizeof reply.text, "%.200s: %s", entry->name, rat_status_text(status));
     note_failure(d, &reply);
+    move_on(d, entry);
     put_off(d, &reply);
     return RAT_DELIVERY_FAILED;
 }
@@ -139,8 +150,7 @@ static enum rat_delivery_result failed(struct rat_delivery *d, const struct rat_
     if (answered && rat_verdict(reply->status) == RAT_VERDICT_POISON)
         return poison(d, entry, code, reply->text);
     if (reply->reached) {
-        snprintf(d->cursor, sizeof d->cursor, "%s", entry->name);
-        d->cursor_ns = entry->written_ns;
+        move_on(d, entry);
         if (is_hopeless(d, entry->name))
             return poison(d, entry, code, reply->text);
     }
@@ -167,7 +177,7 @@ static enum rat_delivery_result delivered(struct rat_delivery *d, const struct r
     enum rat_status status = d->keep ? rat_spool_keep(d->spool, entry->name)
                                      : rat_spool_remove(d->spool, entry->name);
     if (status != RAT_OK) /* it will be delivered again, under the same key */
-        return failed_locally(d, entry->name, status);
+        return failed_here(d, entry, status);
     rat_delivery_say(d, false, "delivered %s (%" PRIu64 " bytes)", entry->name, parcel->bytes);
     return RAT_DELIVERY_DONE;
 }
@@ -181,7 +191,9 @@ static enum rat_delivery_result send_all(struct rat_delivery *d, const struct ra
     for (unsigned step = 0;; step++) {
         struct rat_http_request request;
         rat_http_request_init(&request, "");
+        rat_fork_gate_enter(); /* it may sign */
         enum rat_status status = d->target->request(d->target, parcel, step, &request);
+        rat_fork_gate_leave();
         struct rat_http_reply reply;
         if (status == RAT_OK)
             rat_http_send(d->http, &request, &reply);
@@ -190,7 +202,7 @@ static enum rat_delivery_result send_all(struct rat_delivery *d, const struct ra
             return delivered(d, entry, parcel);
         if (status != RAT_OK) {
             rat_spool_leave(d->spool, entry->name);
-            return failed_locally(d, entry->name, status);
+            return failed_here(d, entry, status);
         }
         if (reply.status != 0)
             d->counts.statuses[reply.status / 100 < 6 ? reply.status / 100 : 0]++;
@@ -213,14 +225,16 @@ enum rat_delivery_result rat_delivery_try(struct rat_delivery *d, const struct r
     if (status == RAT_NOT_FOUND)
         return RAT_DELIVERY_DONE; /* somebody was faster */
     if (status != RAT_OK)
-        return failed_locally(d, entry->name, status);
+        return failed_here(d, entry, status);
     struct rat_parcel parcel;
+    rat_fork_gate_enter();
     status = rat_parcel_read(fd, entry->name, bytes, d->cancel, &parcel);
+    rat_fork_gate_leave();
     if (status == RAT_CORRUPT)
         return poison(d, entry, "bad", "this is no segment file");
     if (status != RAT_OK) {
         rat_spool_leave(d->spool, entry->name);
-        return status == RAT_END ? RAT_DELIVERY_STOPPED : failed_locally(d, entry->name, status);
+        return status == RAT_END ? RAT_DELIVERY_STOPPED : failed_here(d, entry, status);
     }
     d->counts.attempts++;
     if (d->changed != NULL)

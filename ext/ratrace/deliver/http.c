@@ -10,6 +10,7 @@
 #include "deliver/http.h"
 
 #include "deliver/curl_library.h"
+#include "deliver/fork_gate.h"
 
 #ifdef RAT_HAS_CURL
 
@@ -214,12 +215,14 @@ enum rat_status rat_http_new(const struct rat_http_options *options, struct rat_
 
 void rat_http_rest(struct rat_http *http)
 {
+    rat_fork_gate_enter();
     if (http->easy != NULL)
         rat_curl.easy_cleanup(http->easy);
     if (http->multi != NULL)
         (void)rat_curl.multi_cleanup(http->multi);
     http->easy = NULL;
     http->multi = NULL;
+    rat_fork_gate_leave();
 }
 
 static void forget_addresses(struct rat_http *http)
@@ -278,7 +281,7 @@ static enum rat_http_failure failure_of(CURLcode code)
     }
 }
 
-/* Anything may stand in a reply; a person gets one line of plain text. */
+/* Anything may stand in a reply; a person gets one line of plain ASCII. */
 static void describe(struct rat_http *http, CURLcode code, struct rat_http_reply *reply)
 {
     http->body[http->kept] = '\0';
@@ -295,15 +298,12 @@ static void describe(struct rat_http *http, CURLcode code, struct rat_http_reply
         snprintf(text, sizeof text, "HTTP %u%s%s", reply->status, http->kept > 0 ? ": " : "", http->body);
     rat_http_scrub(http->options.secrets, text);
     size_t to = 0;
-    for (const char *from = text; *from != '\0' && to < sizeof reply->text - 1; from++) {
-        bool blank = (unsigned char)*from <= ' ' || *from == 0x7F;
-        if (!blank)
-            reply->text[to++] = *from;
+    for (const unsigned char *from = (const unsigned char *)text; *from != '\0' && to < sizeof reply->text - 1; from++) {
+        if (*from > ' ' && *from != 0x7F)
+            reply->text[to++] = *from < 0x80 ? (char)*from : '?';
         else if (to > 0 && reply->text[to - 1] != ' ')
             reply->text[to++] = ' ';
     }
-    while (to > 0 && ((reply->text[to - 1] & 0xC0) == 0x80 || reply->text[to - 1] == ' ') && to == sizeof reply->text - 1)
-        to--; /* not in the middle of a character */
     reply->text[to] = '\0';
 }
 
@@ -364,7 +364,11 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         }
         struct curl_waitfd wake = {.fd = http->options.wake, .events = CURL_WAIT_POLLIN};
         bool listens = http->options.wake >= 0 && !woken;
-        if (rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left) != CURLM_OK)
+        rat_fork_gate_leave(); /* multi_wait only polls */
+        CURLMcode waited =
+            rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
+        rat_fork_gate_enter();
+        if (waited != CURLM_OK)
             return CURLE_OUT_OF_MEMORY;
         woken = woken || wake.revents != 0; /* it stays readable until its owner looks */
     }
@@ -399,6 +403,7 @@ void rat_http_send(struct rat_http *http, const struct rat_http_request *request
     memset(reply, 0, sizeof *reply);
     struct curl_slist *lines = NULL;
     bool stopped = false;
+    rat_fork_gate_enter();
     if (!open_handles(http) || !prepare(http, request, &lines) ||
         rat_curl.multi_add_handle(http->multi, http->easy) != CURLM_OK) {
         reply->failure = RAT_HTTP_LOCAL;
@@ -416,6 +421,7 @@ void rat_http_send(struct rat_http *http, const struct rat_http_request *request
         forget_addresses(http);
     else if (reply->failure != RAT_HTTP_NONE)
         rat_http_rest(http);
+    rat_fork_gate_leave();
 }
 
 #else /* built without libcurl: rat_curl_load has refused before anything of this is called */

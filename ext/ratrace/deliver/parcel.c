@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "deliver/fork_gate.h"
 #include "wire/decoder.h"
 #include "wire/segment.h"
 
@@ -112,6 +113,7 @@ static enum rat_status digest_rest(struct pass *pass, uint64_t bytes)
 {
     enum rat_status status = pass->at < bytes ? rat_buffer_reserve(&pass->chunk, PIECE) : RAT_OK;
     while (status == RAT_OK && pass->at < bytes) {
+        rat_fork_gate_pass();
         size_t want = bytes - pass->at < PIECE ? (size_t)(bytes - pass->at) : PIECE, got;
         status = read_at(pass->fd, pass->at, pass->chunk.bytes, want, &got);
         if (status == RAT_OK && got < want)
@@ -138,6 +140,7 @@ enum rat_status rat_parcel_read(int fd, const char *name, uint64_t bytes, const 
     bool first = true;
     while (status == RAT_OK && pass.at < bytes) {
         struct rat_chunk_header header;
+        rat_fork_gate_pass();
         if (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed) != 0) {
             status = RAT_END;
             break;

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/testpoint.h"
 #include "deliver/curl_library.h"
+#include "deliver/fork_gate.h"
 #include "deliver/recovery.h"
 #include "deliver/serializer.h"
 
@@ -313,6 +314,7 @@ enum rat_status rat_shipper_start(const struct rat_ship_options *options, struct
         snprintf(why, why_length, "the path of the directory is too long");
         return RAT_INVALID;
     }
+    rat_fork_gate_install();
     struct rat_shipper *s = calloc(1, sizeof *s);
     if (s == NULL) {
         snprintf(why, why_length, "out of memory");

@@ -66,8 +66,12 @@ static enum rat_status open_dir(struct rat_spool *spool)
 
 /* ---------------------------------------------------------------- listing */
 
+/* A name that goes into headers, URLs and lines for people; the recorder makes no others. */
 static bool is_segment(const char *name)
 {
+    for (const unsigned char *p = (const unsigned char *)name; *p != '\0'; p++)
+        if (*p < ' ' || *p == 0x7F)
+            return false;
     size_t length = strlen(name), suffix = strlen(RAT_SEGMENT_SUFFIX);
     return name[0] != '.' && length > suffix && strcmp(name + length - suffix, RAT_SEGMENT_SUFFIX) == 0;
 }

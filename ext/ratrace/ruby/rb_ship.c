@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "deliver/shipper.h"
+#include "ruby/rb_agent.h"
 #include "ruby/rb_status.h"
 
 /* The shipper of this process: one. Everything here under the GVL, but for the lines, which the shipper's thread adds.
@@ -33,7 +34,7 @@ static struct {
     pid_t pid;
     struct rat_ship_options options;
     uint64_t deadline_ns;
-    bool debug, keeps_lines;
+    bool debug, keeps_lines, stopping;
     char *strings[STRINGS]; /* owned; `options` points there */
     char *headers[RAT_TARGET_HEADERS_MAX];
     struct rat_ship_stats last; /* of the one that was stopped */
@@ -48,6 +49,13 @@ static struct {
 static bool is_running(void)
 {
     return exporter.shipper != NULL && exporter.pid == getpid();
+}
+
+/* None of this is for two Ractors at once. */
+static void require_main(void)
+{
+    if (rb_rat_agent_current() != rb_rat_main_agent)
+        rb_raise(rb_path2class("Ratrace::Error"), "the exporter is the main Ractor's only");
 }
 
 /* ---------------------------------------------------------------- lines, on the shipper's thread */
@@ -70,6 +78,7 @@ static void report(void *user, bool warning, const char *line)
 static VALUE native_lines(VALUE self)
 {
     (void)self;
+    require_main();
     static struct line taken[LINES_MAX];
     pthread_mutex_lock(&exporter.lines_lock);
     size_t count = exporter.line_count;
@@ -314,7 +323,8 @@ static void take_options(VALUE hash)
 static VALUE native_start(VALUE self, VALUE options)
 {
     (void)self;
-    if (is_running())
+    require_main();
+    if (is_running() || exporter.stopping)
         rb_raise(rb_path2class("Ratrace::Error"), "cannot start the exporter: it is running");
     exporter.shipper = NULL; /* a parent's */
     take_options(options);
@@ -361,10 +371,12 @@ static bool stop(uint64_t deadline_ns, bool with_gvl)
 {
     struct stopping stopping = {.shipper = exporter.shipper, .deadline_ns = deadline_ns};
     exporter.shipper = NULL;
+    exporter.stopping = true;
     /* an interrupt that is due would be taken before the body runs: then it runs with the GVL (rb_session.c) */
     if (with_gvl || rb_nogvl(stop_nogvl, &stopping, NULL, NULL, RB_NOGVL_INTR_FAIL) == NULL)
         stop_nogvl(&stopping);
     exporter.last = stopping.last;
+    exporter.stopping = false;
     if (stopping.status != RAT_OK) { /* left behind with its strings */
         memset(exporter.strings, 0, sizeof exporter.strings);
         memset(exporter.headers, 0, sizeof exporter.headers);
@@ -387,6 +399,7 @@ static VALUE native_stop(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
     VALUE deadline;
+    require_main();
     rb_scan_args(argc, argv, "01", &deadline);
     double seconds = NIL_P(deadline) ? (double)exporter.deadline_ns / 1e9 : NUM2DBL(deadline);
     if (!(seconds >= 0 && seconds <= 1e9))
@@ -433,6 +446,7 @@ static VALUE failures_hash(const struct rat_delivery_counts *counts)
 static VALUE native_stats(VALUE self)
 {
     (void)self;
+    require_main();
     struct rat_ship_stats stats = exporter.last;
     stats.running = false;
     if (is_running())
@@ -475,6 +489,7 @@ static void in_child(void)
         rat_shipper_in_child(exporter.shipper);
     pthread_mutex_init(&exporter.lines_lock, NULL);
     exporter.line_count = 0; /* the parent tells them */
+    exporter.stopping = false;
 }
 
 void rb_rat_ship_init(VALUE native)

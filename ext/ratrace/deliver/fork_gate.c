@@ -1,0 +1,80 @@
+#include "deliver/fork_gate.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/testpoint.h"
+
+uint64_t rat_fork_gate_ns = UINT64_C(50000000);
+
+/* Each side announces itself, then looks for the other; seq_cst, so that not both see nobody. */
+static _Atomic uint32_t inside, forking;
+static __thread uint32_t depth;
+
+static void pause_a_moment(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+void rat_fork_gate_enter(void)
+{
+    if (depth++ > 0)
+        return;
+    for (;;) {
+        atomic_fetch_add_explicit(&inside, 1, memory_order_seq_cst);
+        if (atomic_load_explicit(&forking, memory_order_seq_cst) == 0)
+            return;
+        atomic_fetch_sub_explicit(&inside, 1, memory_order_seq_cst);
+        pause_a_moment();
+    }
+}
+
+void rat_fork_gate_leave(void)
+{
+    if (--depth == 0)
+        atomic_fetch_sub_explicit(&inside, 1, memory_order_seq_cst);
+}
+
+void rat_fork_gate_pass(void)
+{
+    uint32_t before = depth;
+    if (before == 0 || atomic_load_explicit(&forking, memory_order_relaxed) == 0) /* a hint; enter looks again */
+        return;
+    depth = 1;
+    rat_fork_gate_leave();
+    rat_fork_gate_enter();
+    depth = before;
+}
+
+static void before_fork(void)
+{
+    atomic_fetch_add_explicit(&forking, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&inside, memory_order_seq_cst) == 0)
+        return;
+    RAT_TEST_POINT("fork.waiting");
+    uint64_t until = rat_clock_ns(CLOCK_MONOTONIC) + rat_fork_gate_ns;
+    while (atomic_load_explicit(&inside, memory_order_seq_cst) != 0 && rat_clock_ns(CLOCK_MONOTONIC) < until)
+        pause_a_moment();
+}
+
+static void in_parent(void)
+{
+    atomic_fetch_sub_explicit(&forking, 1, memory_order_seq_cst);
+}
+
+static void in_child(void)
+{
+    atomic_store_explicit(&forking, 0, memory_order_relaxed); /* nobody else is here */
+    atomic_store_explicit(&inside, 0, memory_order_relaxed);
+    depth = 0;
+}
+
+void rat_fork_gate_install(void)
+{
+    static bool installed;
+    if (!installed)
+        installed = pthread_atfork(before_fork, in_parent, in_child) == 0;
+}

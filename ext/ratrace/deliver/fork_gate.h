@@ -1,0 +1,27 @@
+/* fork_gate.h - keeps our threads outside libcurl and libcrypto while the host forks.
+ *
+ * A child inherits locks as they are. Whatever lock of those libraries our thread held at that moment would be held for
+ * ever in the child, and the child is the host's, with TLS of its own. So the thread is inside the gate while it calls
+ * them, never while it waits, and a fork first waits for it to come out, and keeps it out.
+ *
+ * That wait is bounded, because the host may not hang on us: after rat_fork_gate_ns the fork goes on as it is. A call
+ * takes microseconds, reading the system's CA certificates some 20 ms. libcurl's own resolver threads are not covered;
+ * http.h says why there is hardly ever one.
+ *
+ * Threads: enter and leave by our threads, in pairs, nested at will.
+ * Fork:    rat_fork_gate_install registers what is needed; the child begins with an empty gate.
+ */
+#ifndef RAT_DELIVER_FORK_GATE_H
+#define RAT_DELIVER_FORK_GATE_H
+
+#include <stdint.h>
+
+extern uint64_t rat_fork_gate_ns; /* 50 ms; a test may set another */
+
+void rat_fork_gate_install(void); /* once a process; again is no harm, by one thread at a time */
+void rat_fork_gate_enter(void);
+void rat_fork_gate_leave(void);
+/* Between two pieces of long work: a fork that waits goes first. */
+void rat_fork_gate_pass(void);
+
+#endif
