@@ -131,7 +131,7 @@ class ShipTest < Minitest::Test
     before = waiting(dir)
     asked = 0
     server = server { (asked += 1) == 1 ? :black_hole : [200, {}, ""] }
-    outcome = ship(dir, "--to", server.url, "--once", "--timeout", "50")
+    outcome = ship(dir, "--to", server.url, "--once", "--timeout", "0.5")
 
     assert_delivered before, dir, server
     assert_match(/[Tt]ime/, outcome.err)

@@ -262,9 +262,9 @@ static enum rat_status make_client(struct rat_shipper *s, char *why, size_t why_
         .ca_file = options->ca_file,
         .proxy = options->proxy,
         .no_proxy = options->no_proxy,
-        .connect_ns = scaled(s, options->connect_ns),
-        .total_ns = scaled(s, options->total_ns),
-        .stall_ns = scaled(s, options->stall_ns),
+        .connect_ns = options->connect_ns,
+        .total_ns = options->total_ns,
+        .stall_ns = options->stall_ns,
         .wake = s->wake,
         .stop_at = &s->stop_at,
     };
