@@ -24,11 +24,12 @@ class OracleTest < Minitest::Test
   }.freeze
   MODE = ENV.fetch("ORACLE_MODE", "normal")
   SETTINGS = MODES.fetch(MODE)
-  PUBLIC_PATH = ENV["RATRACE_FRAME_WORDS"] == "0"
+  # Traits of this run that a program may refuse as it may a mode.
+  TRAITS = [MODE, ("public_path" if ENV["RATRACE_FRAME_WORDS"] == "0"), ("sanitizer" if ENV.key?("RATRACE_SANITIZE"))].compact
 
   Oracle::CorpusProgram.all.each do |program|
     define_method("test_#{program.name}_is_recorded_as_the_oracle_saw_it_#{MODE}") do
-      skip "not for this program" if program.refuses?(MODE) || (PUBLIC_PATH && program.refuses?("public_path"))
+      skip "not for this program" if TRAITS.any? { |trait| program.refuses?(trait) }
 
       assert_recorded_truthfully(program.path)
     end

@@ -1,4 +1,5 @@
 # fork without a block: the child returns through the frames of its parent, then ends by exit!.
+# sanitizer: no (its allocator does not survive a fork)
 
 def outer
   pid = inner

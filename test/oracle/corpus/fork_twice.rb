@@ -1,4 +1,5 @@
 # A fork in a fork, and a fork from a thread.
+# sanitizer: no (its allocator does not survive a fork)
 
 def work(text) = text
 

@@ -1,4 +1,5 @@
 # fork from inside calls: the child goes on with the stack it was born with.
+# sanitizer: no (its allocator does not survive a fork)
 
 def outer = inner { work(1) }
 
