@@ -4,6 +4,7 @@
 #include "ruby/rb_context.h"
 #include "ruby/rb_control.h"
 #include "ruby/rb_event.h"
+#include "ruby/rb_hook.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_pulse.h"
 #include "ruby/rb_recording.h"
@@ -25,6 +26,7 @@ void Init_ratrace(void)
     rb_rat_context_init();
     rb_rat_agent_init();
     rb_rat_pulse_init();
+    rb_rat_hook_init();
     rb_rat_session_init(native);
     rb_rat_control_init(native);
     rb_rat_site_init(native);

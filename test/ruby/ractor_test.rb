@@ -101,6 +101,19 @@ class RactorTest < Minitest::Test
     assert_sound(out_dir)
   end
 
+  def test_ractors_that_are_collected_blind_nobody
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      3.times do
+        3.times { Ractor.new { 1 }.take }
+        GC.start
+        10.times { Work.tick }
+      end
+      Ratrace.stop
+    RUBY
+    assert_equal({ 1 => 30 }, ticks_by_lane)
+  end
+
   def test_lanes_run_out_with_an_error_and_no_harm
     out = record_code(<<~RUBY)
       Ratrace.start(out_dir: OUT, slot_size: 16_384)

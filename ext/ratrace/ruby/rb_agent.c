@@ -26,6 +26,8 @@ static rb_ractor_local_key_t current_key;
 
 /* ---------------------------------------------------------------- the sweeper */
 
+void (*rb_rat_agent_on_gc)(void);
+
 /* Addresses of fibers and method entries are reused after a GC, minor ones included. The mark function of an object
  * without write barriers runs in every GC, because such an object is always on the remembered list; nothing else does. */
 static void sweeper_mark(void *data)
@@ -34,6 +36,8 @@ static void sweeper_mark(void *data)
     for (int i = 0; i < agent_count; i++)
         rb_rat_agent_forget(agents[i]);
     rb_rat_pulse_look();
+    if (rb_rat_agent_on_gc != NULL)
+        rb_rat_agent_on_gc();
 }
 
 static const rb_data_type_t sweeper_type = {

@@ -106,6 +106,9 @@ int rb_rat_agent_others(void);
 /* Forget cached ids and the current context: after a GC, in a child, at start and stop. */
 void rb_rat_agent_forget(struct rb_rat_agent *agent);
 
+/* Called in each GC, where nothing may allocate; NULL = nothing is. */
+extern void (*rb_rat_agent_on_gc)(void);
+
 /* This Ractor's agent, or NULL. */
 struct rb_rat_agent *rb_rat_agent_current(void);
 void rb_rat_agent_set_current(struct rb_rat_agent *agent);

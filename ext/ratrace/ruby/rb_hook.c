@@ -1,5 +1,7 @@
 #include "ruby/rb_hook.h"
 
+#include <ruby/debug.h>
+
 #include "ruby/rb_context.h"
 #include "ruby/rb_cost.h"
 #include "ruby/rb_name.h"
@@ -554,14 +556,52 @@ rb_rat_hook *rb_rat_hook_function(const struct rb_rat_agent *agent)
 #define HOOK_FLAGS (RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG)
 
 /* Holds a place. Each Ractor has hooks of its own, but the VM has one set of events it looks for, and takes it from the
- * Ractor whose hooks changed last (3.3: also when a Ractor's memory is freed). With none left in a Ractor, all the others
- * would see nothing more. */
+ * Ractor whose hooks changed last, which is also one whose memory is freed. With no hook left in that one, all the others
+ * see nothing more, until somebody's hooks change. So a Ractor that detaches keeps an empty hook; and because most
+ * Ractors never had one, the main Ractor's are changed once after each GC. What is called between the freeing of such a
+ * Ractor, in a lazy sweep, and the next GC is not seen. */
 static void rat_hook_nothing(VALUE data, const rb_trace_arg_t *arg)
 {
     (void)data, (void)arg;
 }
 
 #define NOTHING ((rb_event_hook_func_t)(void *)rat_hook_nothing)
+
+static void look_again(void *unused)
+{
+    (void)unused;
+    struct rb_rat_agent *agent = rb_rat_main_agent;
+    if (!agent->hooked || rb_rat_agent_current() != agent)
+        return;
+    rb_add_event_hook2(NOTHING, agent->events | BEGIN_EVENTS, Qfalse, HOOK_FLAGS);
+    (void)rb_remove_event_hook_with_data(NOTHING, Qfalse);
+}
+
+#ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
+static rb_postponed_job_handle_t look_again_job;
+
+static void look_again_soon(void)
+{
+    if (rb_rat_main_agent->hooked)
+        rb_postponed_job_trigger(look_again_job);
+}
+#else
+static void look_again_soon(void)
+{
+    if (rb_rat_main_agent->hooked)
+        (void)rb_postponed_job_register_one(0, look_again, NULL); /* as the VM does in a GC */
+}
+#endif
+
+void rb_rat_hook_init(void)
+{
+#ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
+    look_again_job = rb_postponed_job_preregister(0, look_again, NULL);
+    if (look_again_job == POSTPONED_JOB_HANDLE_INVALID)
+        return; /* all are taken: a blind hook is found by the canary only */
+#endif
+    rb_rat_agent_on_gc = look_again_soon;
+}
 
 void rb_rat_hook_install(struct rb_rat_agent *agent)
 {

@@ -11,6 +11,9 @@
 typedef void rb_rat_hook(VALUE data, const rb_trace_arg_t *arg);
 rb_rat_hook *rb_rat_hook_function(const struct rb_rat_agent *agent);
 
+/* Once, from Init, after rb_rat_agent_init. */
+void rb_rat_hook_init(void);
+
 /* Hook agent->events, with the fence-free or the seq_cst lane as the recorder says. */
 void rb_rat_hook_install(struct rb_rat_agent *agent);
 void rb_rat_hook_remove(struct rb_rat_agent *agent);
