@@ -101,17 +101,20 @@ static void close_busiest(struct rb_rat_agent *agent, uint64_t now_ns, uint64_t 
     struct candidate *candidates = malloc((sites + 1) * sizeof *candidates);
     if (candidates == NULL)
         return;
+    uint64_t all = 0;
     for (uint32_t i = 0; i < sites; i++) {
         const struct rb_rat_site *site = rb_rat_site_at(i);
+        all += site->calls - site->seen_calls;
         if (site->asked && !site->closed && !site->exempt && site->frame > RAT_FRAME_HIDDEN && site->calls > site->seen_calls)
             candidates[count++] = (struct candidate){i, site->calls - site->seen_calls};
     }
     qsort(candidates, count, sizeof *candidates, by_calls);
     double own = governor.window_own, allowed = governor.limit * CLOSE_TO * (double)governor.window_cpu;
+    double call = own / (double)(all > 0 ? all : 1); /* what one has cost in this window */
     for (uint32_t i = 0; i < count && own > allowed; i++) {
         if (!close_site(agent, candidates[i].index, now_ns, now))
             break;
-        own -= (double)candidates[i].calls * (2 * rb_rat_cost.event_ns - rb_rat_cost.gate_ns);
+        own -= (double)candidates[i].calls * call;
     }
     free(candidates);
 }

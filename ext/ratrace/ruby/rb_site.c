@@ -85,19 +85,19 @@ static void return_closed(struct rb_rat_site *site, struct rb_rat_agent *agent, 
 /* ---------------------------------------------------------------- the careful way */
 
 /* Another context than the last, another Ractor, a forked child. NULL: nobody records this. */
-static struct rb_rat_agent *whose(const struct rb_rat_site *site)
+static struct rb_rat_agent *whose(void)
 {
-    struct rb_rat_agent *agent = scope.hot != NULL ? rb_rat_agent_current() : NULL;
-    if (agent == NULL && scope.hot != NULL && !site->exempt)
-        atomic_fetch_add_explicit(&scope.elsewhere, 1, memory_order_relaxed);
-    return agent;
+    return scope.hot != NULL ? rb_rat_agent_current() : NULL;
 }
 
 static COLD void call_careful(struct rb_rat_site *site, VALUE tracepoint)
 {
-    struct rb_rat_agent *agent = whose(site);
-    if (agent == NULL)
+    struct rb_rat_agent *agent = whose();
+    if (agent == NULL) {
+        if (scope.hot != NULL && site->asked)
+            atomic_fetch_add_explicit(&scope.elsewhere, 1, memory_order_relaxed);
         return;
+    }
     bool main = agent == rb_rat_main_agent;
     if (main && (due() & DUE_FORKED) != 0)
         rb_rat_sites_begin(agent); /* its gates; the recording follows with the event */
@@ -114,7 +114,7 @@ static COLD void call_careful(struct rb_rat_site *site, VALUE tracepoint)
 
 static COLD void return_careful(struct rb_rat_site *site, VALUE tracepoint)
 {
-    struct rb_rat_agent *agent = whose(site);
+    struct rb_rat_agent *agent = whose();
     if (agent == NULL)
         return;
     if (agent != rb_rat_main_agent)

@@ -1,0 +1,159 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/processes"
+require "support/recordings"
+
+# Scoped tracing keeps to its limit by counting calls instead of recording them, and its counts are exact.
+class GovernorTest < Minitest::Test
+  parallelize_me!
+
+  include Recordings
+  include Processes
+
+  # `hot` is called as fast as Ruby can, `warm` now and then. Prints a Hash.
+  PRELUDE = <<~RUBY
+    require "ratrace"
+    class Work
+      def hot = nil
+      def warm = nil
+      def again(depth) = depth.zero? ? nil : again(depth - 1)
+    end
+    def burn(until_true, most: 40)
+      work = Work.new
+      calls = { "hot" => 0, "warm" => 0 }
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + most
+      until until_true.call
+        abort "waited in vain: \#{Ratrace.stats}" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+        i = 0
+        while i < 50_000
+          work.hot
+          i += 1
+        end
+        work.warm
+        calls["hot"] += 50_000
+        calls["warm"] += 1
+      end
+      calls
+    end
+    def closed = Ratrace.stats[:governor][:closed]
+    Ratrace.start(out_dir: ARGV.first, trace: { methods: "Work#*" })
+  RUBY
+
+  def run_work(code, **options)
+    eval(run_well("#{PRELUDE}#{code}\nRatrace.stop\np result\n", out_dir, timeout: 90, **options))
+  end
+
+  # By adding up in C: these are millions of events.
+  def recorded
+    Ratrace::Recording.new(out_dir).profile[:rows].to_h { |row| [row[:frame][:method], row[:calls]] }
+  end
+
+  def omissions
+    account_of(out_dir)[:sessions].flat_map { |session| session[:omissions] }
+  end
+
+  def left_out
+    omissions.each_with_object(Hash.new(0)) { |span, sums| sums[span[:frame][:method]] += span[:left_out] }
+  end
+
+  def assert_all_accounted_for(calls)
+    calls.each { |name, count| assert_equal count, recorded.fetch(name, 0) + left_out[name], name }
+    verified = run_process(RbConfig.ruby, EXE, "verify", out_dir)
+    assert verified.success?, verified.out
+  end
+
+  def test_a_busy_method_is_counted_instead_and_every_call_is_accounted_for
+    calls = run_work("first = burn(-> { closed > 0 })\nrounds = 0\nresult = burn(-> { (rounds += 1) > 20 })\n" \
+                     "result = first.merge(result) { |_, before, after| before + after }")
+    assert_operator left_out["hot"], :>, 0
+    assert_equal ["hot"], left_out.keys
+    assert_all_accounted_for(calls)
+  end
+
+  def test_the_own_cost_is_below_the_limit_once_the_busy_method_is_closed
+    share = run_work("burn(-> { closed > 0 })\nn = Ratrace.stats[:governor][:windows]\n" \
+                     "burn(-> { Ratrace.stats[:governor][:windows] > n + 2 })\nresult = Ratrace.stats[:cost][:recent_share]")
+    assert_operator share, :<=, 0.02
+  end
+
+  def test_a_gate_opens_again_when_the_method_is_called_less
+    code = <<~RUBY
+      calls = burn(-> { closed > 0 })
+      work = Work.new
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 120
+      until closed.zero?
+        abort "stays closed" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+        work.hot
+        calls["hot"] += 1
+        1000.times { Integer.sqrt(10**9) }
+      end
+      work.hot
+      result = calls.merge("hot" => calls["hot"] + 1)
+    RUBY
+    calls = run_work(code)
+    assert_all_accounted_for(calls)
+    refute_nil omissions.first[:to_ns]
+  end
+
+  # Frames that were open when their gate closed return as they should; calls made meanwhile do not disturb them.
+  def test_a_recursion_that_is_closed_in_its_middle_ends_right
+    code = <<~RUBY
+      work = Work.new
+      calls = 0
+      until closed > 0
+        work.again(2000)
+        calls += 2001
+      end
+      result = { "again" => calls }
+    RUBY
+    assert_all_accounted_for(run_work(code, env: { "RUBY_THREAD_VM_STACK_SIZE" => (8 << 20).to_s }))
+    assert_equal 0, account_of(out_dir)[:sessions].sum { |session| session[:unwound] }
+  end
+
+  def test_a_child_starts_with_open_gates_and_counts_of_its_own
+    code = <<~RUBY
+      result = burn(-> { closed > 0 })
+      pid = fork do
+        5.times { Work.new.hot }
+        exit!(1) unless closed.zero?
+        Ratrace.stop
+        exit!(0)
+      end
+      Process.wait(pid)
+      result = nil unless $?.success?
+    RUBY
+    calls = run_work(code)
+    assert_all_accounted_for(calls.merge("hot" => calls["hot"] + 5))
+    child = account_of(out_dir)[:sessions].find { |session| session[:parent_pid] }
+    assert_equal 0, child[:left_out]
+  end
+
+  def test_calls_of_ractors_that_are_not_attached_are_counted_apart
+    skip "Ractors do not see it" if RUBY_VERSION >= "4"
+    code = <<~RUBY
+      calls = burn(-> { closed > 0 })
+      ractors = Array.new(2) { Ractor.new { work = Work.new; 200_000.times { work.hot }; 200_000 } }
+      work = Work.new
+      200_000.times { work.hot }
+      calls["hot"] += 200_000 + ractors.sum { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      result = calls.merge("hot" => calls["hot"] - Ratrace.stats[:not_attached])
+    RUBY
+    assert_all_accounted_for(run_work("$VERBOSE = nil\n#{code}"))
+  end
+
+  def test_without_frame_words_no_gate_closes
+    result = run_work("burn(-> { Ratrace.stats[:governor][:windows] > 5 })\nresult = closed", env: { "RATRACE_FRAME_WORDS" => "0" })
+    assert_equal 0, result
+    assert_empty omissions
+  end
+
+  def test_the_report_says_what_was_left_out_and_what_it_cost
+    run_work("result = burn(-> { closed > 0 })")
+    report = run_process(RbConfig.ruby, EXE, "report", out_dir)
+    assert report.success?, report.err
+    assert_match(/^traced:   only Work#\*; callers that are not traced are left out of stacks$/, report.out)
+    assert_match(/^left out: Work#hot was not traced from [\d.]+ m?s to the end: [\d,]+ calls?$/, report.out)
+    assert_match(/^own cost: \d+\.\d% of .* CPU time \(hooks .*, \d+ ns each; serializer .*\), without what the VM takes/, report.out)
+  end
+end
