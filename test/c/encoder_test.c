@@ -198,6 +198,16 @@ static void a_snapshot_deeper_than_its_payload_is_corrupt(void **state)
     assert_int_equal(encode_words(), RAT_CORRUPT);
 }
 
+static void a_gate_or_a_cost_shorter_than_it_must_be_is_corrupt(void **state)
+{
+    (void)state;
+    push_rich(&words, RAT_EVENT_GATE, (uint64_t[]){1, 2}, RAT_GATE_WORDS - 1, 0);
+    assert_int_equal(encode_words(), RAT_CORRUPT);
+    words.count = words.events = 0;
+    push_rich(&words, RAT_EVENT_COST, (uint64_t[]){1, 2, 3, 4}, RAT_COST_WORDS - 1, 0);
+    assert_int_equal(encode_words(), RAT_CORRUPT);
+}
+
 static void more_words_than_the_slot_has_are_corrupt(void **state)
 {
     (void)state;
@@ -581,6 +591,7 @@ int main(void)
         TEST(a_word_of_kind_zero_is_corrupt),
         TEST(a_payload_that_reaches_behind_the_words_is_corrupt),
         TEST(a_snapshot_deeper_than_its_payload_is_corrupt),
+        TEST(a_gate_or_a_cost_shorter_than_it_must_be_is_corrupt),
         TEST(more_words_than_the_slot_has_are_corrupt),
         TEST(a_snapshot_pulls_its_context_its_thread_and_its_frames),
         TEST(a_ring_of_parents_ends),

@@ -910,6 +910,25 @@ static void test_a_forgotten_context_begins_with_a_base(void **state)
     DONE(rig);
 }
 
+static void test_of_chosen_methods_only_nothing_is_below_a_forgotten_context(void **state)
+{
+    (void)state;
+    RIG(rig, BIG_SLOT);
+    struct rat_context *context = new_context(rig, true);
+    enter(rig, context);
+    call_at(rig, 1, 7);
+    rig->recorder.scoped = true;
+    rat_recorder_restart(&rig->recorder);
+    assert_false(context->base_due);
+    assert_int_equal(rat_recorder_depth(&rig->recorder), 0);
+    rig_drain(rig);
+    rat_recorder_reset(&rig->recorder);
+    rat_context_forget(context, true);
+    assert_false(context->base_due);
+    rig->lane->drop[RAT_DROP_SLOT_FULL] = 0;
+    DONE(rig);
+}
+
 static void test_a_note_is_told_with_its_value(void **state)
 {
     (void)state;
@@ -1264,6 +1283,7 @@ int main(void)
         cmocka_unit_test(test_a_context_that_was_never_told_is_buried_without_a_word),
         cmocka_unit_test(test_the_end_ends_every_context_with_open_frames),
         cmocka_unit_test(test_a_forgotten_context_begins_with_a_base),
+        cmocka_unit_test(test_of_chosen_methods_only_nothing_is_below_a_forgotten_context),
         cmocka_unit_test(test_a_note_is_told_with_its_value),
         cmocka_unit_test(test_without_a_lane_nothing_is_told_and_nothing_breaks),
         cmocka_unit_test(test_the_stream_is_the_shadow_on_a_random_walk),

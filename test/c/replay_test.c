@@ -587,6 +587,95 @@ static void a_large_chunk_ends_a_step(void **state)
     check_clean();
 }
 
+/* ---------------------------------------------------------------- what was left out, and what it cost */
+
+static void gate(uint64_t at, uint32_t site, uint32_t frame, enum rat_gate_state state, uint64_t left_out)
+{
+    uint64_t payload[] = {rat_event_pair(site, frame), rat_event_pair(state, 30000), left_out};
+    push_rich(&tape.words, RAT_EVENT_GATE, payload, RAT_GATE_WORDS, delta_to(&tape, at));
+}
+
+static void check_span(size_t index, uint32_t site, uint64_t from_ns, uint64_t to_ns, uint64_t left_out)
+{
+    const struct rat_omission *omission = &only_session(&log_)->omission;
+    assert_true(index < omission->span_count);
+    const struct rat_omission_span *span = &omission->spans[index];
+    assert_int_equal(span->site, site);
+    assert_int_equal(span->from_ns, from_ns);
+    assert_int_equal(span->to_ns, to_ns);
+    assert_int_equal(span->left_out, left_out);
+}
+
+static void a_closed_gate_is_a_span_with_the_calls_left_out(void **state)
+{
+    (void)state;
+    uint32_t a = frame(&tape, "a"), b = frame(&tape, "b");
+    tape_snapshot(&tape, 0);
+    gate(10, 1, a, RAT_GATE_CLOSED, 0);
+    gate(20, 2, b, RAT_GATE_CLOSED, 0);
+    gate(30, 1, a, RAT_GATE_COUNT, 100);
+    gate(40, 1, a, RAT_GATE_OPEN, 150);
+    gate(50, 1, a, RAT_GATE_CLOSED, 150);
+    gate(60, 1, a, RAT_GATE_COUNT, 157);
+    gate(60, 2, b, RAT_GATE_COUNT, 3);
+    tape_flip(&tape);
+    replay_tape(&log_, &tape);
+    assert_int_equal(only_session(&log_)->omission.span_count, 3);
+    check_span(0, 1, 10, 40, 150);
+    check_span(1, 2, 20, 0, 3);
+    check_span(2, 1, 50, 0, 7);
+    assert_int_equal(only_session(&log_)->omission.left_out, 160);
+    struct rat_catalog *catalog = rat_replay_catalog(log_.replay);
+    const struct rat_catalog_frame *left_out = rat_catalog_frame(catalog, only_session(&log_)->omission.spans[0].frame);
+    assert_memory_equal(rat_catalog_name(catalog, left_out->method).text, "a", 1);
+    check_clean();
+}
+
+static void a_lost_closing_loses_no_calls_left_out(void **state)
+{
+    (void)state;
+    uint32_t a = frame(&tape, "a");
+    tape_snapshot(&tape, 0);
+    gate(10, 1, a, RAT_GATE_CLOSED, 0);
+    tape_lose(&tape);
+    gate(20, 1, a, RAT_GATE_COUNT, 5);
+    gate(30, 1, a, RAT_GATE_OPEN, 9);
+    tape_flip(&tape);
+    replay_tape(&log_, &tape);
+    check_span(0, 1, 20, 30, 9);
+    assert_int_equal(only_session(&log_)->omission.left_out, 9);
+}
+
+static void more_sites_than_the_bound_are_counted_and_nothing_else(void **state)
+{
+    (void)state;
+    uint32_t a = frame(&tape, "a");
+    tape_snapshot(&tape, 0);
+    for (uint32_t site = 0; site <= RAT_OMISSION_SITES; site++)
+        gate(1 + site, site, a, RAT_GATE_CLOSED, site);
+    tape_flip(&tape);
+    replay_tape(&log_, &tape);
+    const struct rat_omission *omission = &only_session(&log_)->omission;
+    assert_int_equal(omission->site_count, RAT_OMISSION_SITES / 2);
+    assert_int_equal(omission->untold, RAT_OMISSION_SITES / 2 + 1);
+}
+
+static void the_newest_cost_and_blindness_are_the_sessions(void **state)
+{
+    (void)state;
+    uint64_t cost[] = {1, 2, 3, 4, 5}, newer[] = {10, 20, 30, 40, 50};
+    uint64_t blind = rat_event_pair(RAT_NOTE_BLIND, RAT_BLIND_CALL | RAT_BLIND_RETURN);
+    tape_snapshot(&tape, 0);
+    push_rich(&tape.words, RAT_EVENT_COST, cost, RAT_COST_WORDS, delta_to(&tape, 1));
+    push_rich(&tape.words, RAT_EVENT_COST, newer, RAT_COST_WORDS, delta_to(&tape, 2));
+    push_rich(&tape.words, RAT_EVENT_NOTE, &blind, 1, delta_to(&tape, 3));
+    tape_flip(&tape);
+    replay_tape(&log_, &tape);
+    assert_memory_equal(only_session(&log_)->cost, newer, sizeof newer);
+    assert_int_equal(only_session(&log_)->blind, 3);
+    check_clean();
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_tape, close_tape)
@@ -621,6 +710,10 @@ int main(void)
         TEST(a_bound_on_memory_ends_the_replay_and_not_the_process),
         TEST(what_is_fed_piece_by_piece_is_one_stream_that_can_be_cut),
         TEST(a_large_chunk_ends_a_step),
+        TEST(a_closed_gate_is_a_span_with_the_calls_left_out),
+        TEST(a_lost_closing_loses_no_calls_left_out),
+        TEST(more_sites_than_the_bound_are_counted_and_nothing_else),
+        TEST(the_newest_cost_and_blindness_are_the_sessions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
