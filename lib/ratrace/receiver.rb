@@ -60,10 +60,15 @@ module Ratrace
     def call(env)
       env["HTTP_CONNECTION"] = "close" # one request a connection: see gate.rb
       status, headers, body = answer(env)
-      [status, HEADERS.merge(headers), env["REQUEST_METHOD"] == "HEAD" ? [] : body]
+      [status, HEADERS.merge(headers), env["REQUEST_METHOD"] == "HEAD" ? without(body) : body]
     end
 
     private
+
+    def without(body)
+      body.close if body.respond_to?(:close)
+      []
+    end
 
     def answer(env)
       route(env)

@@ -120,6 +120,23 @@ class ReceiverTest < Minitest::Test
     end
   end
 
+  def test_what_ship_delivers_is_stored_and_finalized
+    serving(token: TOKEN) do |server|
+      Dir.mktmpdir do |dir|
+        [[NAME, segment], [OTHER, other]].each { |name, bytes| File.binwrite(File.join(dir, name), bytes) }
+        url = "http://127.0.0.1:#{server.port}"
+        text, status = Open3.capture2e({ "RATRACE_SHIP_TOKEN" => TOKEN }, RbConfig.ruby, "-w", EXE, "ship", dir, "--once",
+                                       "--to", "#{url}/segments", "--finalize-url", "#{url}/finalize")
+
+        assert_predicate status, :success?, text
+        assert_empty Dir.children(dir).grep(/ratrace\z/)
+        assert_equal [segment, other], [NAME, OTHER].map { |name| File.binread(File.join(server.dir, name)) }
+        told = server.get("/recordings.json").json["recordings"]
+        assert_equal told.map { |record| record["sha256"] }, told.map { |record| record["metadata"]["sha256"] }
+      end
+    end
+  end
+
   def test_removed_recordings_are_forgotten
     serving("--max-disk", (segment.bytesize + 1200).to_s) do |server|
       server.put(NAME, segment)

@@ -220,12 +220,13 @@ module Ratrace
 
       def forget(record)
         @tables.synchronize do
-          next unless @records.delete(record.name)
+          next unless @records[record.name].equal?(record) # else it came again meanwhile
 
+          @records.delete(record.name)
           @keys.delete(record.key)
           @used -= record.size + record.to_json.bytesize
+          FileUtils.rm_f(path(record) + SUFFIX)
         end
-        FileUtils.rm_f(File.join(@dir, record.name + SUFFIX))
       end
 
       # ------------------------------------------------------------ taking in
