@@ -88,8 +88,8 @@ module Ratrace
 
       @access.check(env)
       case path
-      when "/", "/recordings" then allow(env, "GET", "HEAD") && page(Page.index(@store.all, @store.usage, env["QUERY_STRING"].to_s))
-      when "/recordings.json" then allow(env, "GET", "HEAD") && json(200, Page.index_json(@store.all, @store.usage))
+      when "/", "/recordings" then allow(env, "GET", "HEAD") && page(Page.index(*listing, env["QUERY_STRING"].to_s))
+      when "/recordings.json" then allow(env, "GET", "HEAD") && json(200, Page.index_json(*listing))
       when "/style.css" then allow(env, "GET", "HEAD") && [200, { "content-type" => "text/css" }, [STYLE]]
       when "/segments" then allow(env, "POST") && store(env, nil)
       when "/finalize" then allow(env, "POST") && finalize(env)
@@ -158,6 +158,10 @@ module Ratrace
       record = found(name)
       [200, { "content-type" => "application/octet-stream", "content-length" => record.size.to_s,
               "content-disposition" => "attachment; filename=\"#{record.name}\"" }, @store.open(record)]
+    end
+
+    def listing
+      [@store.all, @store.usage]
     end
 
     def found(name)

@@ -70,7 +70,7 @@ class ReceiverTest < Minitest::Test
       assert_equal segment, server.get("/segments/#{NAME}").body
       assert_empty server.leftovers
       assert_equal "ok: every event is accounted for", ratrace!("verify", server.dir).lines(chomp: true).last
-      modes = Dir.glob("*", File::FNM_DOTMATCH, base: server.dir).to_h { |name| [name, File.stat(File.join(server.dir, name)).mode & 0o7777] }
+      modes = [".", *Dir.children(server.dir)].sort.to_h { |name| [name, File.stat(File.join(server.dir, name)).mode & 0o7777] }
       assert_equal({ "." => 0o700, ".lock" => 0o600, ".spool" => 0o700, NAME => 0o600, "#{NAME}.json" => 0o600 }, modes)
     end
   end

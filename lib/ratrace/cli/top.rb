@@ -145,7 +145,8 @@ module Ratrace
       def add(live, methods, threads)
         told = live.cut
         told[:rows].each do |row|
-          sum = methods[[Text.frame(row[:frame]), Text.place(row[:frame])]] ||= { frame: row[:frame], calls: 0, self_ns: 0, total_ns: 0 }
+          method = [Text.frame(row[:frame]), Text.place(row[:frame])]
+          sum = methods[method] ||= { frame: row[:frame], calls: 0, self_ns: 0, total_ns: 0 }
           %i[calls self_ns total_ns].each { |field| sum[field] += row[field] }
         end
         threads.concat(told[:threads].map { |thread| thread.merge(pid: live.pid) })
@@ -155,7 +156,8 @@ module Ratrace
 
       def screen(lives, before, seconds, methods, threads)
         ["ratrace top, #{Time.now.strftime("%H:%M:%S")}, #{format("%.1f", seconds)} s",
-         *lives.map { |live| process(live, before, seconds) }, "", *method_table(methods, seconds), "", *thread_table(threads)]
+         *lives.map { |live| process(live, before, seconds) }, "", *method_table(methods, seconds), "",
+         *thread_table(threads)]
       end
 
       def process(live, before, seconds)

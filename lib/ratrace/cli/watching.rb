@@ -34,7 +34,8 @@ module Ratrace
         return unless watched.empty?
 
         what = @target.match?(/\A\d+\z/) ? "process #{@target} is not being recorded" : "nobody records into #{@target}"
-        raise ReadError, "#{what}, or not where its memory can be looked at (#{live_dir || "/dev/shm/ratrace-#{Process.euid}"})"
+        where = live_dir || "/dev/shm/ratrace-#{Process.euid}"
+        raise ReadError, "#{what}, or not where its memory can be looked at (#{where})"
       end
 
       # Those that are not watched yet.

@@ -40,8 +40,11 @@ module Ratrace
       end
 
       def query(**values)
-        pairs = values.compact.map { |key, value| "#{key}=#{value.to_s.b.gsub(/[^A-Za-z0-9._~-]/n) { |c| format("%%%02X", c.ord) }}" }
-        pairs.empty? ? "?" : "?#{pairs.join("&")}"
+        "?#{values.compact.map { |key, value| "#{key}=#{percent(value)}" }.join("&")}"
+      end
+
+      def percent(value)
+        value.to_s.b.gsub(/[^A-Za-z0-9._~-]/n) { |byte| format("%%%02X", byte.ord) }
       end
 
       # @return [Hash{String => String}]

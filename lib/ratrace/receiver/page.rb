@@ -76,9 +76,9 @@ module Ratrace
             next if values.size < 2 && !asked[field]
 
             others = asked.slice("service", "host").except(field).transform_keys(&:to_sym)
-            links = [["all", nil, records.size], *values.map { |value, count| [value, value, count] }].map do |text, value, count|
-              tag(:a, text, " ", tag(:small, CLI::Text.count(count)), href: query(**others, field.to_sym => value),
-                                                                      class: ("on" if asked[field] == value))
+            links = [[nil, records.size], *values].map do |value, count|
+              tag(:a, value || "all", " ", tag(:small, CLI::Text.count(count)),
+                  href: query(**others, field.to_sym => value), class: ("on" if asked[field] == value))
             end
             tag(:p, tag(:b, field), links, class: "filter")
           end
@@ -97,7 +97,7 @@ module Ratrace
           lost = record.dropped.values.sum + record.lost.values.sum
           [time(record.start_ns), [tag(:a, record.service, href: "/recordings/#{record.name}"), badge(record)], record.host,
            record.pid.to_s, CLI::Text.time([record.end_ns - record.start_ns, 0].max), CLI::Text.count(record.events),
-           lost.zero? ? tag(:span, "0", class: "dim") : tag(:strong, CLI::Text.count(lost), class: "bad"), bytes(record.size)]
+           tag(lost.zero? ? :span : :strong, CLI::Text.count(lost), class: lost.zero? ? "dim" : "bad"), bytes(record.size)]
         end
 
         def badge(record)
@@ -159,8 +159,8 @@ module Ratrace
           more = rows.size - shown.size
           titles = [[sorted("calls", sort), "n"], [sorted("total", sort), "n"], [sorted("self", sort), "n"],
                     [sorted("max", sort), "n wide"], ["share", "n"], ["", "wide"], ["method"]]
-          [tag(:h2, "Methods"), table(titles, shown.map { |row| method_row(row, whole) }),
-           (tag(:p, tag(:a, "#{CLI::Text.number(more, "method")} more", href: query(sort: sort, all: 1))) if more.positive? && !all)]
+          link = tag(:p, tag(:a, "#{CLI::Text.number(more, "method")} more", href: query(sort: sort, all: 1)))
+          [tag(:h2, "Methods"), table(titles, shown.map { |row| method_row(row, whole) }), (link if more.positive? && !all)]
         end
 
         def sorted(title, sort)
@@ -187,8 +187,8 @@ module Ratrace
           end
           return if rows.empty?
 
-          [tag(:h2, "Threads"), table([["name"], ["tid", "n"], ["fibers", "n"], ["still open", "n wide"], ["total", "n"]], rows,
-                                         small: true)]
+          titles = [["name"], ["tid", "n"], ["fibers", "n"], ["still open", "n wide"], ["total", "n"]]
+          [tag(:h2, "Threads"), table(titles, rows, small: true)]
         end
 
         # ---------------------------------------------------------- parts

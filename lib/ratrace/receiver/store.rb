@@ -150,7 +150,8 @@ module Ratrace
       private
 
       def full
-        Refusal.new(507, "this receiver may hold #{@disk_max} bytes and they are used; remove recordings or raise --max-disk")
+        Refusal.new(507, "this receiver may hold #{@disk_max} bytes, and they are used; remove recordings or raise " \
+                         "--max-disk")
       end
 
       # ------------------------------------------------------------ the directory
@@ -170,7 +171,8 @@ module Ratrace
 
         lock(dir)
         @spool = File.join(@dir, ".spool")
-        FileUtils.rm_rf([@spool, *Dir.glob("#{UPLOAD}*", File::FNM_DOTMATCH, base: @dir).map { |file| File.join(@dir, file) }])
+        left = Dir.children(@dir).select { |name| name.start_with?(UPLOAD) }.map { |name| File.join(@dir, name) }
+        FileUtils.rm_rf([@spool, *left])
         Dir.mkdir(@spool, 0o700)
       end
 

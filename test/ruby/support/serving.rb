@@ -29,12 +29,25 @@ class Serving
   def start
     env = { "RATRACE_SERVE_TOKEN" => @token, "RUBYOPT" => nil }
     @out, child = IO.pipe
-    @pid = Process.spawn(env, RbConfig.ruby, "-w", EXE, "serve", "--dir", @dir, "--port", "0", *@options, out: child, err: child)
+    @pid = Process.spawn(env, RbConfig.ruby, "-w", EXE, "serve", "--dir", @dir, "--port", "0", *@options,
+                         out: child, err: child)
     child.close
-    line = Timeout.timeout(PATIENCE) { @out.gets }
-    @port = line[/\Alistening on http:\S+:(\d+),/, 1]&.to_i || raise("it did not start: #{line}#{@out.read}")
-    @log = [line]
+    @port = nil
+    @log = []
+    Timeout.timeout(PATIENCE) { started(@out.gets) until @port }
     @reader = Thread.new { @out.each_line { |text| @log << text } }
+  rescue StandardError
+    Process.kill(:KILL, @pid)
+    Process.wait(@pid)
+    raise
+  end
+
+  # What it says until it listens.
+  def started(line)
+    raise "it did not start: #{log}" unless line
+
+    @log << line
+    @port = line[/\Alistening on http:\S+:(\d+),/, 1]&.to_i
   end
 
   # @return [Process::Status]
