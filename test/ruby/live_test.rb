@@ -3,6 +3,7 @@
 require_relative "recording_helper"
 require "json"
 require "pty"
+require "ratrace/live"
 require "timeout"
 
 # `ratrace top` and `ratrace tail` on real recorded processes.

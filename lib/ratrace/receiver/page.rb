@@ -88,7 +88,7 @@ module Ratrace
         def recordings(records)
           return tag(:p, "None yet. Send segments to /segments/ with ratrace ship.", class: "empty") if records.empty?
 
-          table([["time (UTC)"], ["service"], ["host"], ["pid", "n wide"], ["length", "n"], ["events", "n"], ["lost", "n"],
+          table([["time (UTC)"], ["service"], ["host"], ["pid", "n wide"], ["length", "n wide"], ["events", "n"], ["lost", "n"],
                  ["size", "n wide"]],
                 records.map { |record| row_of(record) })
         end

@@ -1,37 +1,29 @@
 # frozen_string_literal: true
 
 require "fiddle"
-require "google/protobuf"
 require "open3"
-require "tmpdir"
 
 # Segments whose headers hold and whose bodies are an attack: a golden chunk with another body, all checks made right.
+# Knows of protobuf what it needs, because not every Ruby has a library for it.
 module HostileSegment
-  PROTO = File.join(ROOT, "proto/ratrace/v1")
   GOLDEN = File.join(ROOT, "test/golden/small.ratrace")
   XXH3 = Fiddle::Function.new(Fiddle.dlopen("libxxhash.so.0")["XXH3_64bits"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T],
                               -Fiddle::TYPE_LONG_LONG)
   CRC32C = Array.new(256) { |byte| 8.times.inject(byte) { |crc, _| crc[0] == 1 ? crc >> 1 ^ 0x82F63B78 : crc >> 1 } }
 
-  module_function
+  # Field numbers of ratrace.v1.Chunk.
+  SIZE, SEQUENCE, RAW_BYTES, BODY_BYTES, BODY_CHECK, HEADER_CHECK, BODY = 2, 8, 18, 19, 20, 30, 31
 
-  def chunk_class
-    @chunk_class ||= Dir.mktmpdir do |dir|
-      system("protoc", "--proto_path=#{PROTO}", "--ruby_out=#{dir}", "trace.proto", exception: true)
-      load File.join(dir, "trace_pb.rb")
-      Ratrace::V1::Trace
-    end
-  end
+  module_function
 
   # The golden segment, its chunk of events `times` times, with this zstd frame as their body.
   def with_body(frame, raw_bytes:, times: 1)
-    opening, events, closing = chunk_class.decode(File.binread(GOLDEN)).chunk.to_a
+    opening, events, closing = chunks
     bodies = Array.new(times) do |index|
-      events.sequence = index + 1
-      events.raw_bytes = raw_bytes
-      encode(events, frame)
+      encode(events.merge(SEQUENCE => varint(index + 1), RAW_BYTES => varint(raw_bytes), BODY_BYTES => varint(frame.bytesize),
+                          BODY_CHECK => [XXH3.call(frame, frame.bytesize)].pack("q<"), BODY => varint(frame.bytesize) + frame))
     end
-    [encode(opening, opening.body), *bodies, encode(closing, closing.body)].join
+    [encode(opening), *bodies, encode(closing)].join
   end
 
   # Zeros that zstd has made small; `told`: the frame says how many.
@@ -40,20 +32,68 @@ module HostileSegment
     Open3.capture2(command, binmode: true).first
   end
 
-  def encode(chunk, body)
-    chunk.header_check = 0
-    chunk.body = ""
-    chunk.body_bytes = body.bytesize
-    chunk.body_check = XXH3.call(body, body.bytesize) & 0xFFFF_FFFF_FFFF_FFFF
-    tail = "\xFA\x01".b + varint(body.bytesize) + body
-    chunk.size = chunk.class.encode(chunk).bytesize + 6 + tail.bytesize
-    head = chunk.class.encode(chunk)
-    message = head + "\xF5\x01".b + [crc(head)].pack("V") + tail
+  # The golden file's chunks: the bytes of each field's value by its number.
+  def chunks
+    bytes = File.binread(GOLDEN)
+    list = []
+    at = 0
+    while at < bytes.bytesize
+      length, start = read_varint(bytes, at + 1)
+      list << fields(bytes.byteslice(start, length))
+      at = start + length
+    end
+    list
+  end
+
+  def fields(message)
+    found = {}
+    at = 0
+    while at < message.bytesize
+      tag, start = read_varint(message, at)
+      at = skip(message, start, tag & 7)
+      (found[tag] ||= +"".b) << message.byteslice(start...at)
+    end
+    found.transform_keys { |tag| @tags ||= {}; @tags[tag >> 3] = tag; tag >> 3 }
+  end
+
+  def skip(message, at, type)
+    case type
+    when 0 then read_varint(message, at).last
+    when 1 then at + 8
+    when 2 then read_varint(message, at).sum
+    when 5 then at + 4
+    end
+  end
+
+  # With its size and its header's check made right; the check stands right before the body.
+  def encode(chunk)
+    rest = chunk.except(HEADER_CHECK, BODY)
+    tail = tagged(BODY, chunk.fetch(BODY))
+    size = rest.sum { |number, value| tagged(number, value).bytesize } + 6 + tail.bytesize
+    head = rest.merge(SIZE => [size].pack("V")).map { |number, value| tagged(number, value) }.join
+    message = head + tagged(HEADER_CHECK, [crc(head)].pack("V")) + tail
     "\n".b + varint(message.bytesize) + message
+  end
+
+  def tagged(number, value)
+    varint(@tags.fetch(number)) + value
   end
 
   def crc(bytes)
     bytes.each_byte.inject(0xFFFF_FFFF) { |crc, byte| crc >> 8 ^ CRC32C[(crc ^ byte) & 255] } ^ 0xFFFF_FFFF
+  end
+
+  # Its value, and where it ends.
+  def read_varint(bytes, at)
+    value = shift = 0
+    loop do
+      byte = bytes.getbyte(at)
+      value |= (byte & 127) << shift
+      at += 1
+      return [value, at] if byte < 128
+
+      shift += 7
+    end
   end
 
   def varint(number)
