@@ -4,6 +4,7 @@ require_relative "ratrace/version"
 require_relative "ratrace/errors"
 require_relative "ratrace/exporter"
 require_relative "ratrace/configuration"
+require_relative "ratrace/stats"
 require_relative "ratrace/ratrace"
 require_relative "ratrace/canary"
 require_relative "ratrace/targets"
@@ -20,6 +21,7 @@ module Ratrace
 
   autoload :Agent, File.expand_path("ratrace/agent", __dir__)
   autoload :Attendant, File.expand_path("ratrace/attendant", __dir__)
+  autoload :Metrics, File.expand_path("ratrace/metrics", __dir__)
   autoload :Rack, File.expand_path("ratrace/rack", __dir__)
 
   class << self
@@ -124,15 +126,12 @@ module Ratrace
       Native.recording?
     end
 
-    # Counters of the running recording: events, drops by cause, bytes, flush times, why anything is off.
+    # Counters of the running recording: events, drops by cause, bytes, times, segments; of the exporter; and :off, what
+    # does not work as it was meant to and why.
     #
     # @return [Hash{Symbol => Object}]
     def stats
-      stats = Native.stats
-      stats[:exporter] = Exporter.stats
-      stats[:control_off] = Attendant.trouble if defined?(Attendant) && !autoload?(:Attendant)
-      stats[:trace] = Targets.stats if Targets.current
-      stats
+      Stats.read
     end
 
     private

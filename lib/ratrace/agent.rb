@@ -11,13 +11,14 @@ module Ratrace
   # Fork. The recorder goes on in a child by itself, from its first call; nothing need be called there.
   module Agent
     class << self
-      # Start, unless this process is recorded already, and listen for `ratrace ctl`. What keeps it from recording is one
+      # Start, unless this process is recorded already, and begin what goes with it. What keeps it from recording is one
       # line on stderr.
       #
       # @return [Boolean] is this process being recorded now?
       def start
         started = Ratrace.recording? || start!
-        Attendant.start(Ratrace.configuration) if started && Ratrace.configuration.control
+        wanted = Ratrace.configuration
+        Attendant.start(wanted) if started && (wanted.control || wanted.metrics_file)
         started
       rescue Error, SystemCallError => e
         complain(e)

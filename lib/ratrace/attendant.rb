@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 require_relative "../ratrace"
+require_relative "metrics_file"
 
 module Ratrace
-  # One Ruby thread a process, which answers `ratrace ctl`. Started only for a service (Ratrace::Agent), and there is
+  # One Ruby thread a process, which answers `ratrace ctl` and writes the metrics file. Started only for a service (Ratrace::Agent), and there is
   # none where nothing is for it to do.
   #
   # - It first sleeps for a second: a process that lives shorter never has a socket.
@@ -31,9 +32,11 @@ module Ratrace
     end
 
     class << self
-      # Why there is no control socket though one was wanted; nil while all is well.
-      # @return [String, nil]
-      attr_reader :trouble
+      # What of its work does not succeed, and why: of :attendant, :control and :metrics_file.
+      # @return [Hash{Symbol => String}]
+      def troubles
+        @troubles || {}
+      end
 
       # The control socket's path while it listens.
       # @return [String, nil]
@@ -41,7 +44,7 @@ module Ratrace
 
       # Start, unless it was started. In the main Ractor.
       def start(configuration)
-        return if @configuration || !configuration.control
+        return if @configuration
 
         @configuration = configuration
         Process.singleton_class.prepend(ForkHook)
@@ -53,7 +56,7 @@ module Ratrace
         return unless @configuration
 
         Native.control_abandon
-        @path = nil
+        @path = @written = nil
         spawn
       rescue StandardError
         nil # of another Ractor: it may not look at @configuration
@@ -62,35 +65,51 @@ module Ratrace
       private
 
       def spawn
+        @troubles = {}
         thread = Thread.new { run }
         thread.name = "ratrace"
         thread.report_on_exception = false
         thread.thread_variable_set(:fork_safe, true)
       rescue ThreadError => e
-        @trouble = e.message
+        @troubles[:attendant] = e.message
       end
 
       def run
         sleep TICK
         attend
       rescue Exception => e # rubocop:disable Lint/RescueException -- whatever it is, it is not the host's
-        @trouble = "#{e.class}: #{e.message}"
+        @troubles[:attendant] = "#{e.class}: #{e.message}"
       ensure
         @path = nil
         Native.control_close
+        @written&.remove
       end
 
       def attend
         while (waits = waits_of_others).empty?
-          listen unless @path && File.socket?(@path)
+          write_metrics if @configuration.metrics_file
+          listen if @configuration.control && !(@path && File.socket?(@path))
           next sleep(TICK) unless @path
 
           request = Native.control_wait((TICK * 1000).to_i)
-          return @trouble = "the host closed the control socket" if request == false
+          return @troubles[:control] = "the host closed the control socket" if request == false
 
           Native.control_reply(answer(request)) if request
         end
         Queue.new.pop if (waits & JOINS).empty?
+      end
+
+      # As often as the recorder flushes, but not in each round; Prometheus asks every 15 seconds or so.
+      def write_metrics
+        now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        return if @written && now - @written_at < @configuration.period
+
+        @written ||= MetricsFile.new(@configuration.metrics_file)
+        @written.write(Metrics.text)
+        @written_at = now
+        @troubles.delete(:metrics_file)
+      rescue SystemCallError => e
+        @troubles[:metrics_file] = e.message
       end
 
       # Again if the directory was removed meanwhile, or is full for now.
@@ -98,9 +117,9 @@ module Ratrace
         Native.control_close
         @path = nil
         @path = Native.control_open(directory)
-        @trouble = nil
+        @troubles.delete(:control)
       rescue Error, SystemCallError => e
-        @trouble = e.message
+        @troubles[:control] = e.message
       end
 
       def directory

@@ -153,7 +153,7 @@ class ControlTest < Minitest::Test
     code = <<~RUBY
       path = File.join(ENV["RATRACE_OUT_DIR"], "ratrace-\#{Process.pid}.sock")
       ENV["KIND"] == "link" ? File.symlink(#{treasure.inspect}, path) : File.link(#{treasure.inspect}, path)
-      #{SERVICE.sub("puts \"done\"", "sleep 0.05 until Ratrace.stats[:control_off]; puts Ratrace.stats[:control_off]; puts \"done\"")}
+      #{SERVICE.sub("puts \"done\"", "sleep 0.05 until Ratrace.stats[:off][:control]; puts Ratrace.stats[:off][:control]; puts \"done\"")}
     RUBY
     %w[link hard].each do |kind|
       out = with_service(code, env: { "KIND" => kind }, listening: false) { nil }

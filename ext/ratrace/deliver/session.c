@@ -353,4 +353,6 @@ void rat_session_stats(struct rat_session *session, struct rat_session_stats *ou
     out->clock = (enum rat_clock_kind)head->clock;
     out->fence = (enum rat_fence_kind)head->fence;
     out->live_file_mapped = session->live.path[0] != '\0' && session->live.fd >= 0;
+    snprintf(out->why_anonymous, sizeof out->why_anonymous, "%.255s",
+             session->live.path[0] == '\0' ? session->live.why_anonymous : "the host closed its descriptor");
 }

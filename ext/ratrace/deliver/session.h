@@ -93,6 +93,7 @@ struct rat_session_stats {
     enum rat_clock_kind clock;
     enum rat_fence_kind fence;
     bool live_file_mapped;                          /* false = anonymous memory: nothing survives a kill */
+    char why_anonymous[256];                        /* and why, cut */
     char part[4096];                                /* path of the segment being written */
 };
 void rat_session_stats(struct rat_session *session, struct rat_session_stats *out);

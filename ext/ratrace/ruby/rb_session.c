@@ -607,6 +607,7 @@ static VALUE native_stats(VALUE self)
     put(hash, "clock", rb_str_new_cstr(rat_clock_name(stats.clock)));
     put(hash, "fence", rb_str_new_cstr(rat_fence_name(stats.fence)));
     put(hash, "live_file", stats.live_file_mapped ? Qtrue : Qfalse);
+    put(hash, "live_file_refused", stats.live_file_mapped ? Qnil : rb_str_new_cstr(stats.why_anonymous));
     put(hash, "part", rb_str_new_cstr(stats.part));
     return hash;
 }
