@@ -61,6 +61,7 @@ $VPATH.concat(LAYERS.map { |layer| "$(srcdir)/#{layer}" })
 $headers.concat(Dir.glob("{#{LAYERS.join(",")}}/*.h", base: $srcdir).sort.map { |path| "$(srcdir)/#{path}" })
 
 $INCFLAGS << " -I$(srcdir)"
+$defs << %(-DRAT_BUILT_FOR='"#{RUBY_VERSION} #{RUBY_PLATFORM}"')
 $defs << "-D_GNU_SOURCE" # for all files alike, whether or not they see ruby.h first
 $CFLAGS << " -O2" unless $CFLAGS.match?(/-O[123s]\b/)
 $CFLAGS << " -std=gnu11 -fvisibility=hidden -fno-strict-aliasing -fno-plt -pthread"

@@ -3,6 +3,7 @@
 #include "ruby/rb_agent.h"
 #include "ruby/rb_context.h"
 #include "ruby/rb_control.h"
+#include "ruby/rb_doctor.h"
 #include "ruby/rb_event.h"
 #include "ruby/rb_hook.h"
 #include "ruby/rb_name.h"
@@ -21,6 +22,7 @@ void Init_ratrace(void)
 #ifdef HAVE_RB_EXT_RACTOR_SAFE
     rb_ext_ractor_safe(true); /* attach and detach run in other Ractors; the rest refuses there */
 #endif
+    rb_rat_doctor_check_ruby();
     VALUE native = rb_define_module_under(rb_define_module("Ratrace"), "Native");
     rb_rat_name_init();
     rb_rat_context_init();
@@ -30,6 +32,7 @@ void Init_ratrace(void)
     rb_rat_session_init(native);
     rb_rat_control_init(native);
     rb_rat_site_init(native);
+    rb_rat_doctor_init(native);
     rb_rat_recovery_init(native);
     rb_rat_event_init();
     rb_rat_recording_init(native);

@@ -23,6 +23,7 @@ module Ratrace
       "recover" => "finish what crashed processes left",
       "ship" => "deliver recordings to a server or to S3-compatible storage",
       "ctl" => "start and stop the recording of a running process",
+      "doctor" => "look at everything a recording depends on",
       "top" => "show what running processes are doing",
       "tail" => "show the events of running processes as they come",
       "serve" => "receive recordings of a team's services, and show them"
