@@ -64,6 +64,12 @@ class DoctorTest < Minitest::Test
     assert_match(/^  slot_size +8388608 +default$/, text)
   end
 
+  def test_the_trial_does_not_depend_on_what_is_to_be_recorded
+    [{ trace: "app/**/*.rb" }, { trace: "all" }, { include: "nothing.rb" }, { exclude: "*" }, { c_calls: "1" }].each do |setting|
+      assert_equal [0, []], findings(**setting), setting.inspect
+    end
+  end
+
   # ---------------------------------------------------------------- what is wrong
 
   def test_wrong_settings_are_failures

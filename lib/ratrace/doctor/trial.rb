@@ -28,7 +28,8 @@ module Ratrace
 
       def try(dir)
         native = @configuration.to_native
-        Native.start(native.merge(out_dir: dir, include: [__FILE__], exclude: [], own: nil, c_calls: false, debug: false))
+        Native.start(native.merge(out_dir: dir, include: [__FILE__], exclude: [], own: nil, trace: nil, c_calls: false,
+                                  debug: false))
         CALLS.times { called }
         stats = Native.stats
         path = Native.stop
