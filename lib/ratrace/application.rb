@@ -10,7 +10,7 @@ module Ratrace
     TYPED = ["-e", "(irb)"].freeze
 
     # What it was started as: the script's name, `bundle exec NAME` by the name.
-    def self.name
+    def self.program_name
       program = bundled || File.basename($PROGRAM_NAME.to_s, ".rb")
       name = program.scrub("_").gsub(/[^\w.-]+/, "_")
       name.empty? || name.start_with?("-") ? "ruby" : name[0, NAME_BYTES]

@@ -102,7 +102,7 @@ module Ratrace
     # @return [Hash{Symbol => Object}]
     def to_native
       {
-        out_dir: out_dir, live_dir: live_dir, service: service || Application.name, tags: tags, slot_bytes: slot_size,
+        out_dir: out_dir, live_dir: live_dir, service: service || Application.program_name, tags: tags, slot_bytes: slot_size,
         period_ns: nanoseconds(period), segment_bytes: segment_size, segment_age_ns: nanoseconds(segment_age),
         file_mode: file_mode, c_calls: c_calls, include: absolute(include), exclude: absolute(exclude),
         clock: clock == "monotonic" ? 1 : nil, fence: fence == "seq_cst" ? 2 : nil, frame_words: frame_words,

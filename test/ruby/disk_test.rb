@@ -71,14 +71,23 @@ class DiskTest < Minitest::Test
       assert_equal "before", ask["before #{FEW}"]
       assert_equal "flushed", ask["flush"] if period < 1
       breaking.call
-      assert_equal "during", ask["during #{MANY}"]
-      assert_match(/\Arefused: cannot flush the recording: \S/, ask["flush"])
+      assert_match(/\Arefused: cannot flush the recording: \S/, ask_until_refused(ask))
       mending.call
       assert_equal "flushed", ask["flush"]
       assert_equal "after", ask["after #{FEW}"]
     end
     assert_whole(dir, stats)
     stats
+  end
+
+  # A page of the file may have room for a little more.
+  def ask_until_refused(ask)
+    10.times do
+      assert_equal "during", ask["during #{MANY}"]
+      answer = ask["flush"]
+      return answer unless answer == "flushed"
+    end
+    "flushed ten times"
   end
 
   # Each call is in the files or counted.
