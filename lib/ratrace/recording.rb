@@ -31,13 +31,16 @@ module Ratrace
     # time; lanes follow each other by chunks.
     #
     # Each is a Hash with the keys "type" ("call", "return", "c_call", "c_return", "unwind", "unmatched", "switch",
-    # "snapshot", "end" or "note"), "t" (CLOCK_MONOTONIC in ns), "lane", "context", "process" (pid) and "session";
+    # "snapshot", "end", "note", "gate" or "cost"), "t" (CLOCK_MONOTONIC in ns), "lane", "context", "process" (pid) and "session";
     # and, by type:
     # - call, c_call: "owner", "method", "called" (nil = as method), "kind", "file", "line"
     # - unwind: "count"
     # - snapshot: "frames" (bottom first; as of a call, and "base"), "base" (how many), "reason"
     # - end: "reason" ("stop", "context_died" or "fork")
     # - note: "note", "value"
+    # - gate: the method as of a call, "state" ("closed", "open" or "count"), "left_out" (its calls so far that were
+    #   counted and not recorded), "share" (of ratrace in the process's CPU time), "site" (number of the method body)
+    # - cost: "hooks_ns", "serializer_ns", "process_ns", "gvl_ns", "events"; all since the recording began
     # Names are UTF-8 where they are valid, else ASCII-8BIT. Names are frozen and shared.
     #
     # @yieldparam event [Hash{String => Object}]
