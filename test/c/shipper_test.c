@@ -154,6 +154,7 @@ static struct rat_ship_options fast_options(void)
         .live_dir = place.live,
         .has_target = true,
         .target = {.url = url, .token = "sesame", .finalize_url = url, .headers = {"X-Team: blue"}, .header_count = 1},
+        .grace_ns = 60000 * MILLISECOND,
         .time_scale = 100,
         .report = keep_line,
     };
@@ -311,6 +312,9 @@ static void test_a_delayed_shipper_that_is_stopped_delivers_nothing(void **state
 static void test_a_forked_child_may_ship_itself(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* TSan starts no threads in a child of several */
+#endif
     start_server(BLACK_HOLE);
     record_segments(1);
     struct rat_ship_options options = fast_options();
@@ -318,9 +322,6 @@ static void test_a_forked_child_may_ship_itself(void **state)
     struct rat_shipper *shipper = start(&options);
     char byte;
     assert_int_equal(read(arrived, &byte, 1), 1);
-    close(arrived);
-    pid_t hole = server;
-    start_server(ANSWER_200);
     pid_t child = fork();
     if (child == 0) {
         rat_shipper_in_child(shipper); /* as the handler does; then it is forgotten */
@@ -342,8 +343,6 @@ static void test_a_forked_child_may_ship_itself(void **state)
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
     assert_int_equal(rat_shipper_stop(shipper, 0, NULL), RAT_OK);
-    kill(hole, SIGKILL);
-    waitpid(hole, &status, 0);
 }
 
 static void test_what_does_not_do_is_refused(void **state)

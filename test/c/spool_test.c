@@ -534,9 +534,21 @@ static void test_a_damaged_segment_keeps_its_key(void **state)
         assert_string_equal(parcel.key, whole.key);
         assert_digest(name, &parcel);
     }
+    assert_true(parcel.damaged);
+}
+
+static void test_a_cut_segment_is_told_to_be_damaged(void **state)
+{
+    (void)state;
+    const char *name = record_segment();
+    struct rat_parcel whole, parcel;
+    assert_int_equal(read_parcel(name, &whole), RAT_OK);
+    char path[512];
+    path_of(name, path);
     assert_int_equal(truncate(path, (off_t)whole.bytes - 5), 0);
     assert_int_equal(read_parcel(name, &parcel), RAT_OK);
     assert_true(parcel.damaged);
+    assert_string_equal(parcel.key, whole.key);
     assert_digest(name, &parcel);
 }
 
@@ -596,6 +608,7 @@ int main(void)
         TEST(test_what_is_being_delivered_stays),
         TEST(test_a_parcel_says_what_its_segment_holds),
         TEST(test_a_damaged_segment_keeps_its_key),
+        TEST(test_a_cut_segment_is_told_to_be_damaged),
         TEST(test_what_is_no_segment_is_no_parcel),
         TEST(test_a_reader_can_be_called_off),
     };

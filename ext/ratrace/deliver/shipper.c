@@ -27,7 +27,7 @@
 #define SECOND (1000 * MS)
 #define POLL_NS SECOND
 #define RECOVER_NS (10 * SECOND)
-#define GRACE_NS (500 * MS) /* for what cannot be broken off at once */
+#define GRACE_NS (500 * MS)
 
 struct rat_shipper {
     struct rat_ship_options options;
@@ -105,9 +105,12 @@ static void show_delivery(struct rat_delivery *delivery)
 
 /* ---------------------------------------------------------------- the directory */
 
+/* What cannot be recovered cannot be recovered the next time either: it is told once. */
 static void report_recovery(void *user, const char *line)
 {
-    rat_delivery_say(user, false, "%s", line);
+    const struct rat_shipper *s = user;
+    if (s->recover_next_ns == 0 || strncmp(line, "cannot ", 7) != 0)
+        rat_delivery_say(&s->delivery, false, "%s", line);
 }
 
 static void recover(struct rat_shipper *s)
@@ -115,9 +118,9 @@ static void recover(struct rat_shipper *s)
     if (now_ns() < s->recover_next_ns)
         return;
     struct rat_recovery found;
-    enum rat_status status = rat_recover_until(s->options.dir, s->options.live_dir, report_recovery, &s->delivery,
-                                               &s->cancel, &found);
-    if (status == RAT_OK || status != RAT_NOT_FOUND) {
+    enum rat_status status = rat_recover_until(s->options.dir, s->options.live_dir, report_recovery, s, &s->cancel,
+                                               &found);
+    if (status != RAT_NOT_FOUND) {
         s->recovered.segments += found.segments;
         s->recovered.events += found.events;
     }
@@ -237,6 +240,8 @@ static void set_defaults(struct rat_ship_options *options)
         options->total_ns = 600 * SECOND;
     if (options->stall_ns == 0)
         options->stall_ns = 30 * SECOND;
+    if (options->grace_ns == 0)
+        options->grace_ns = GRACE_NS;
 }
 
 static void add_secret(struct rat_http_options *http, const char *secret)
@@ -382,7 +387,7 @@ enum rat_status rat_shipper_stop(struct rat_shipper *s, uint64_t deadline_ns, st
     (void)!write(s->wake, &(uint64_t){1}, sizeof(uint64_t));
     bool ended = await_end(s, stop_at);
     atomic_store_explicit(&s->cancel, 1, memory_order_relaxed);
-    ended = ended || await_end(s, now_ns() + GRACE_NS);
+    ended = ended || await_end(s, now_ns() + s->options.grace_ns);
     if (last != NULL)
         rat_shipper_stats(s, last);
     if (!ended) {

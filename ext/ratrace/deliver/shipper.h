@@ -43,6 +43,7 @@ struct rat_ship_options {
     bool polite;                   /* at a lower priority than the process */
     uint64_t delay_ns;             /* before the first look; a stop before it is over delivers nothing */
     uint64_t connect_ns, total_ns, stall_ns; /* 0 = 10 s, 600 s, 30 s */
+    uint64_t grace_ns;             /* after the deadline, for what cannot be broken off at once; 0 = 0.5 s */
     double time_scale;             /* 0 = 1; tests: all waits of our own are divided by it, no time limit is */
     void (*report)(void *user, bool warning, const char *line); /* on the shipper's thread; may be NULL */
     void *user;
