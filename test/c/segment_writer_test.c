@@ -462,6 +462,50 @@ static void a_missing_file_cannot_be_adopted(void **state)
     assert_int_equal(rat_segment_adopt(&writer, part), RAT_NOT_FOUND);
 }
 
+/* Somebody put another's file there for us to cut. */
+static void a_file_with_a_name_elsewhere_is_not_adopted(void **state)
+{
+    (void)state;
+    char treasure[128];
+    snprintf(treasure, sizeof treasure, "%s/treasure", dir);
+    int fd = open(treasure, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(write(fd, "gold", 4), 4);
+    close(fd);
+    assert_int_equal(link(treasure, part), 0);
+    assert_int_equal(rat_segment_adopt(&writer, part), RAT_ACCESS);
+    assert_int_equal(size_of(treasure), 4);
+}
+
+static void another_users_file_is_not_adopted(void **state)
+{
+    (void)state;
+    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    assert_int_equal(write(fd, "gold", 4), 4);
+    assert_int_equal(fchmod(fd, 0666), 0);
+    close(fd);
+    assert_int_equal(chmod(dir, 0777), 0);
+    if (geteuid() != 0)
+        skip();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(setuid(65534) == 0 && rat_segment_adopt(&writer, part) == RAT_ACCESS ? 0 : 1);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(size_of(part), 4);
+}
+
+/* Where there is no better rename, publishing gives the second name before it takes the first away. */
+static void a_publishing_cut_short_is_adopted(void **state)
+{
+    (void)state;
+    create();
+    assert_int_equal(rat_segment_append(&writer, segment.bytes, segment.length), RAT_OK);
+    rat_segment_close(&writer);
+    assert_int_equal(link(part, final), 0);
+    assert_int_equal(rat_segment_adopt(&writer, part), RAT_OK);
+}
+
 /* Another recovery finishes between our look and our lock. */
 static int lock_after_rename(int fd)
 {
@@ -506,6 +550,9 @@ int main(void)
         TEST(damage_in_the_middle_is_kept_when_adopted),
         TEST(what_a_killed_process_left_is_adopted),
         TEST(a_missing_file_cannot_be_adopted),
+        TEST(a_file_with_a_name_elsewhere_is_not_adopted),
+        TEST(another_users_file_is_not_adopted),
+        TEST(a_publishing_cut_short_is_adopted),
         TEST(a_file_renamed_while_it_is_adopted_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

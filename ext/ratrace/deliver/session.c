@@ -70,6 +70,12 @@ static enum rat_status prepare_dir(const char *dir, char *out, size_t length, ch
         say(why, why_length, "no output directory was given");
         return RAT_INVALID;
     }
+    struct stat link;
+    if (lstat(dir, &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid != geteuid() && link.st_uid != 0) {
+        say(why, why_length, "the output directory %s is a link of user %u's; give a directory of your own", dir,
+            (unsigned)link.st_uid);
+        return RAT_ACCESS;
+    }
     enum rat_status status = rat_outlet_make_dir(dir);
     if (status == RAT_OK && realpath(dir, real) == NULL)
         status = rat_status_from_errno(errno);

@@ -152,6 +152,24 @@ static enum rat_status cut(struct rat_segment_writer *writer)
     return result == 0 ? RAT_OK : rat_status_from_errno(errno);
 }
 
+/* May we cut it? A file with a name elsewhere, or of another user, may be anything, put there for us to cut; root
+ * finishes what its users left. A second name is ours only if a publishing was cut short (rename_in). */
+static bool is_plain_part(int dir, const char *name, const struct stat *file)
+{
+    if (!S_ISREG(file->st_mode) || (file->st_uid != geteuid() && geteuid() != 0))
+        return false;
+    if (file->st_nlink == 1)
+        return true;
+    char published[NAME_MAX + 1];
+    struct stat other;
+    size_t length = strlen(name), suffix = strlen(RAT_SEGMENT_PART);
+    if (length <= suffix || strcmp(name + length - suffix, RAT_SEGMENT_PART) != 0)
+        return false;
+    snprintf(published, sizeof published, "%.*s", (int)(length - suffix), name);
+    return file->st_nlink == 2 && fstatat(dir, published, &other, AT_SYMLINK_NOFOLLOW) == 0 &&
+           other.st_dev == file->st_dev && other.st_ino == file->st_ino;
+}
+
 /* Does `name` in `dir` lead to the file of `fd`? */
 static bool leads_to(int dir, const char *name, int fd)
 {
@@ -165,7 +183,7 @@ static enum rat_status adopt_in(struct rat_segment_writer *writer, int dir, cons
     struct stat file;
     if (fstatat(dir, name, &file, AT_SYMLINK_NOFOLLOW) != 0)
         return rat_status_from_errno(errno);
-    if (!S_ISREG(file.st_mode))
+    if (!is_plain_part(dir, name, &file))
         return RAT_ACCESS;
     if (rat_own_file_is(&file))
         return RAT_BUSY; /* we live */
