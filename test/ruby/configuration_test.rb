@@ -229,7 +229,7 @@ class ConfigurationTest < Minitest::Test
       Ratrace.configure { |c| c.period = 2; c.out_dir = ARGV[0]; c.trace files: "app/**/*.rb", methods: "Billing::*#charge" }
       Ratrace.configure { |c| c.segment_age = 99 }
       now = Ratrace.configuration
-      p before, now.period, now.segment_age, now.trace, now.source(:period), now.frozen?
+      p before, now.period, now.segment_age, now.trace.to_a, now.source(:period), now.frozen?
       begin
         Ratrace.configure { |c| c.period = 0 }
       rescue Ratrace::ConfigurationError => e
@@ -246,7 +246,7 @@ class ConfigurationTest < Minitest::Test
       1.0
       2.0
       99.0
-      {:files=>["app/**/*.rb"], :methods=>["Billing::*#charge"]}
+      [[:files, ["app/**/*.rb"]], [:methods, ["Billing::*#charge"]]]
       "configure block"
       true
       period: 0 in the configure block is not allowed; use seconds between 0.01 and 3600
