@@ -20,6 +20,7 @@ class LiveTest < Minitest::Test
       def leaf(n) = n
       define_method(:"<b>\e[31m") { }
       def wait = $stdin.gets
+      def hold = loop { step(1) && sleep(0.001) }
     end
     $stdout.sync = true
     puts Process.pid
@@ -30,6 +31,7 @@ class LiveTest < Minitest::Test
       when "step" then count.to_i.times { |i| work.step(i) }
       when "odd" then work.send(:"<b>\e[31m")
       when "flush" then Ratrace.flush
+      when "hold" then work.hold
       when "spin" then loop { work.step(1); sleep(0.001) }
       when "fork"
         fork { loop { work.leaf(1); sleep(0.01) } }.then { |pid| puts pid; next }
@@ -206,22 +208,20 @@ class LiveTest < Minitest::Test
   # Frames that stay open count as far as they got: of each interval all of it, and no more.
   def test_intervals_add_up_to_the_time_between_them
     recorded do |process|
-      process.tell("spin")
+      process.tell("hold")
       live, = Ratrace::Live.find(process.pid.to_s, live_dir: process.live_dir, profile: true)
-      live.look
-      live.cut
-      rows = Array.new(3) do
+      cut = lambda do
         live.look
-        sleep 0.05
-        live.look
-        live.cut[:rows]
+        live.cut[:rows].to_h { |row| [row[:frame][:method], row] }
       end
+      within { sleep 0.01 until cut.call.key?("hold") }
+      rows = Array.new(3) { sleep(0.05) && cut.call }
       rows.each do |interval|
-        main = interval.find { |row| row[:frame][:method] == "<main>" }
-        assert_equal main[:total_ns], interval.sum { |row| row[:self_ns] }
-        assert_operator main[:total_ns], :>, 40_000_000
-        assert_equal 0, main[:calls]
-        assert_operator interval.find { |row| row[:frame][:method] == "step" }[:calls], :>, 0
+        hold = interval.fetch("hold")
+        assert_equal interval.each_value.map { |row| row[:total_ns] }.max, interval.each_value.sum { |row| row[:self_ns] }
+        assert_operator hold[:total_ns], :>, 40_000_000
+        assert_equal 0, hold[:calls]
+        assert_operator interval.fetch("step")[:calls], :>, 0
       end
       live.close
     end
@@ -231,13 +231,11 @@ class LiveTest < Minitest::Test
     recorded do |process|
       child = process.ask("fork")
       process.tell("spin")
+      row = /^ *#{child} +#{child}  \w+ +\d+  +\S+  \S/ # once it has recorded something
       out = nil
-      within do
-        out, = ratrace("top", "--once", "--interval", "0.3", process.out_dir, env: process.env) until out&.include?("pid #{child},")
-      end
+      within { out, = ratrace("top", "--once", "--interval", "0.3", process.out_dir, env: process.env) until row.match?(out.to_s) }
 
       assert_equal [process.pid, child.to_i].sort, out.scan(/^pid (\d+), program/).flatten.map(&:to_i)
-      assert_match(/^ *#{child} +#{child}  \w+ +\d+  +\S+  \S/, out)
     end
   end
 

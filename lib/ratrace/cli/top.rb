@@ -162,9 +162,9 @@ module Ratrace
 
       def process(live, before, seconds)
         now, last = @counts.fetch(live.pid), before.fetch(live.pid)
-        rate, dropped, missed = %i[events dropped missed].map { |field| now[field] - last[field] }
+        seen, dropped, missed = %i[events dropped missed].map { |field| now[field] - last[field] }
         "pid #{live.pid}, #{Text.clean(live.service)} on #{Text.clean(live.host)}, ruby #{Text.clean(live.ruby)}: " \
-          "#{Text.count((rate / seconds).round)} events/s, #{Text.count(dropped)} dropped, #{Text.count(missed)} not seen" \
+          "#{Text.count(((seen + missed) / seconds).round)} events/s, #{Text.count(dropped)} dropped, #{Text.count(missed)} not seen" \
           "#{", ended" if now[:over]}"
       end
 
