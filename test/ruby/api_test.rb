@@ -198,6 +198,17 @@ class ApiTest < Minitest::Test
     end
   end
 
+  def test_under_gc_stress_the_program_goes_on
+    Ratrace.start(out_dir: out_dir)
+    begin
+      GC.stress = true
+      within { 20.times { leaf && Object.new } }
+    ensure
+      GC.stress = false
+    end
+    assert_equal({ "leaf" => 20 }, ours(Ratrace.stop))
+  end
+
   def test_a_stop_while_threads_run_leaves_a_sound_recording
     Ratrace.start(out_dir: out_dir)
     started = Queue.new

@@ -567,14 +567,18 @@ static void rat_hook_nothing(VALUE data, const rb_trace_arg_t *arg)
 
 #define NOTHING ((rb_event_hook_func_t)(void *)rat_hook_nothing)
 
+static bool looking; /* adding a hook may cause a GC, which must not ask for another look */
+
 static void look_again(void *unused)
 {
     (void)unused;
     struct rb_rat_agent *agent = rb_rat_main_agent;
     if (!agent->hooked || rb_rat_agent_current() != agent)
         return;
+    looking = true;
     rb_add_event_hook2(NOTHING, agent->events | BEGIN_EVENTS, Qfalse, HOOK_FLAGS);
     (void)rb_remove_event_hook_with_data(NOTHING, Qfalse);
+    looking = false;
 }
 
 #ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
@@ -582,13 +586,13 @@ static rb_postponed_job_handle_t look_again_job;
 
 static void look_again_soon(void)
 {
-    if (rb_rat_main_agent->hooked)
+    if (rb_rat_main_agent->hooked && !looking)
         rb_postponed_job_trigger(look_again_job);
 }
 #else
 static void look_again_soon(void)
 {
-    if (rb_rat_main_agent->hooked)
+    if (rb_rat_main_agent->hooked && !looking)
         (void)rb_postponed_job_register_one(0, look_again, NULL); /* as the VM does in a GC */
 }
 #endif
