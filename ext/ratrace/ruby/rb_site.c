@@ -324,6 +324,8 @@ static VALUE native_site_ask(VALUE self, VALUE index)
         return Qfalse;
     site->asked = true;
     site->closed = scope.hot == NULL;
+    atomic_store_explicit(&site->left_out, 0, memory_order_relaxed); /* until now nobody wanted its calls */
+    site->told_left_out = site->seen_left_out = 0;
     return Qtrue;
 }
 

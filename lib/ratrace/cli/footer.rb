@@ -132,7 +132,7 @@ module Ratrace
         hooks, serializer, process, events = %i[hooks_ns serializer_ns process_ns events].map { |key| sum(key, of: told) }
         [["own cost", "#{Text.share(hooks + serializer, process)} of #{Text.time(process)} CPU time (hooks " \
                       "#{Text.time(hooks)}, #{hooks / [events, 1].max} ns each; serializer #{Text.time(serializer)}), " \
-                      "without what the VM takes to call a hook"]]
+                      "the VM's apart"]]
       end
 
       def blind
