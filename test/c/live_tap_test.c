@@ -19,16 +19,19 @@ static int to_child, from_child;
 
 /* ---------------------------------------------------------------- the process */
 
+/* Written as it lies in memory, hence without padding. */
+struct command {
+    uint32_t what;
+    uint32_t count;
+};
+
 /* Records as it is told: "r" n events, "f" a flush. Answers each command. */
 static void obey(int commands, int answers)
 {
     struct rat_session_options options = small_options(&place);
     struct recorder recorder;
     open_lane(&recorder, open_session(&options), RAT_LANE_MAIN);
-    struct {
-        char what;
-        uint32_t count;
-    } command;
+    struct command command;
     char done = 'd';
     REQUIRE(write(answers, &done, 1) == 1);
     while (read(commands, &command, sizeof command) == (ssize_t)sizeof command) {
@@ -49,10 +52,7 @@ static void await(void)
 
 static void tell(char what, uint32_t count)
 {
-    struct {
-        char what;
-        uint32_t count;
-    } command = {what, count};
+    struct command command = {(uint32_t)what, count};
     assert_int_equal(write(to_child, &command, sizeof command), sizeof command);
     await();
 }
