@@ -270,7 +270,7 @@ module Ratrace
 
     # A token in the clear is no secret; on this machine nobody listens.
     def plain?(url)
-      url&.match?(%r{\Ahttp://(?!localhost[:/]|localhost\z|127\.|\[::1\])}i)
+      url&.match?(%r{\Ahttp://(?!(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?:[:/]|\z))}i)
     end
 
     def together(name, allowed, other)

@@ -176,8 +176,9 @@ class ConfigurationTest < Minitest::Test
   SECRET = "s3cr3t-Pa55"
 
   def test_a_token_goes_over_tls_or_stays_here
-    assert_match(/\Aexport_token: set .* use https in export_url/,
-                 errors({ export_token: SECRET, export_url: "http://collector/x" }).first)
+    %w[http://collector/x http://127.evil.example/ http://127.0.0.1.evil.example/ http://localhost.example/].each do |url|
+      assert_match(/\Aexport_token: set .* use https in export_url/, errors({ export_token: SECRET, export_url: url }).first)
+    end
     %w[https://collector/x http://localhost/ http://127.0.0.1:80/ http://[::1]/].each do |url|
       assert_equal url, configuration({ export_token: SECRET, export_url: url }).export_url
     end
