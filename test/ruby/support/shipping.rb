@@ -57,9 +57,13 @@ module Shipping
     FaultServer.new(**options, &decide).tap { |made| (@servers ||= []) << made }
   end
 
-  # { "name" => content } of what waits.
+  # { "name" => content } of what waits; what is delivered meanwhile does not.
   def waiting(dir)
-    Dir.children(dir).grep(/\.ratrace\z/).to_h { |name| [name, File.binread(File.join(dir, name))] }
+    Dir.children(dir).grep(/\.ratrace\z/).filter_map do |name|
+      [name, File.binread(File.join(dir, name))]
+    rescue Errno::ENOENT
+      nil
+    end.to_h
   end
 
   # `ratrace ship`, ended by --once or by the block, which gets its pid, stdin and stderr.
