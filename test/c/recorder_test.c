@@ -662,6 +662,46 @@ static void test_a_new_interval_verifies_the_shadow_and_says_so_when_it_was_wron
     DONE(rig);
 }
 
+/* What is taken off is still in the snapshot that its interval opens with: nobody else may take it off in between. */
+static void test_no_shadow_is_verified_while_frames_of_it_are_taken_off(void **state)
+{
+    (void)state;
+    RIG(rig, BIG_SLOT);
+    watch_verify(rig);
+    enter(rig, new_context(rig, true));
+    for (uint32_t depth = 1; depth <= 4; depth++)
+        call_at(rig, depth, 6 + depth);
+    rig_drain(rig);
+    rig->verify_removes = 2;
+    call_at(rig, 2, 20);
+    assert_string_equal(rig_drain(rig), "snapshot 1: 7 8 9 10\nunwind 3\ncall 20\n");
+    assert_int_equal(rat_recorder_depth(&rig->recorder), 2);
+    rig->verify_removes = 0;
+    call_at(rig, 3, 21);
+    call_at(rig, 4, 22);
+    rig_drain(rig);
+    rig->verify_removes = 3;
+    return_at(rig, 2);
+    assert_string_equal(rig_drain(rig), "snapshot 1: 7 20 21 22\nunwind 2\nreturn\n");
+    assert_int_equal(rat_recorder_depth(&rig->recorder), 1);
+    DONE(rig);
+}
+
+static void test_more_is_never_taken_off_than_there_is(void **state)
+{
+    (void)state;
+    RIG(rig, BIG_SLOT);
+    watch_verify(rig);
+    enter(rig, new_context(rig, true));
+    call_at(rig, 1, 7);
+    rig_drain(rig);
+    rig->verify_removes = 1;
+    return_at(rig, 1);
+    assert_int_equal(rat_recorder_depth(&rig->recorder), 0);
+    assert_int_equal(rat_recorder_above_base(&rig->recorder), 0);
+    DONE(rig);
+}
+
 static void test_no_shadow_is_verified_against_another_fibers_stack(void **state)
 {
     (void)state;
@@ -979,7 +1019,8 @@ struct walk {
     uint64_t seed;
     struct promise promises[8192];
     size_t made, kept;
-    uint64_t checks;
+    uint64_t checks, verified;
+    bool returning; /* the recorder's top entry is the one whose return is told */
 };
 
 static uint64_t draw(struct walk *walk, uint64_t below)
@@ -1021,6 +1062,34 @@ static void assert_shadow(const struct walk *walk)
         assert_true(is->id == must->id && is->kind == must->kind);
         assert_true(must->kind == RAT_FRAME_BASE || is->word == must->word);
     }
+}
+
+static uint32_t keep_running(struct rat_entry *entries, uint32_t base, uint32_t depth, uintptr_t running)
+{
+    uint32_t kept = base;
+    for (uint32_t i = base; i < depth; i++)
+        if (entries[i].word >= running)
+            entries[kept++] = entries[i];
+    return kept;
+}
+
+static uint32_t base_of(const struct life *life);
+
+/* Entries whose frames an overflow took go, in the walk's shadow, too. The one that returns is taken off by its finder. */
+static uint32_t walk_verify(struct rat_recorder *recorder, void *owner)
+{
+    struct walk *walk = owner;
+    if (rat_recorder_above_base(recorder) == 0)
+        return 0;
+    struct rat_entry *entries = recorder->context->entries + 1, *top = recorder->top;
+    uintptr_t running = word_at(walk->life->real);
+    uint32_t depth = rat_recorder_depth(recorder) - walk->returning;
+    recorder->top = entries + keep_running(entries, recorder->context->base, depth, running) - 1;
+    if (walk->returning)
+        *++recorder->top = *top;
+    walk->life->depth = keep_running(walk->life->shadow, base_of(walk->life), walk->life->depth, running);
+    walk->verified += (uint64_t)(top - recorder->top);
+    return (uint32_t)(top - recorder->top);
 }
 
 static void life_push(struct life *life, uintptr_t word, uint32_t id, uint32_t kind)
@@ -1089,7 +1158,9 @@ static void walk_return(struct walk *walk, uint32_t skip)
     bool is_c = at > base && life->shadow[at - 1].kind == RAT_FRAME_C_INSTANCE;
     if (at > base)
         life->depth = at - 1;
+    walk->returning = at > base;
     give_back(walk->rig, word, is_c);
+    walk->returning = false;
 }
 
 static void walk_overflow(struct walk *walk)
@@ -1106,7 +1177,9 @@ static void walk_end_base(struct walk *walk)
         return;
     life->depth--;
     life->real--;
+    walk->returning = true;
     rat_recorder_return(&walk->rig->recorder, RAT_EVENT_RETURN, 0, walk->rig->now);
+    walk->returning = false;
     rat_recorder_settle_base(&walk->rig->recorder, word_at(life->real + 1));
 }
 
@@ -1207,7 +1280,8 @@ static uint64_t seed_of_the_day(void)
     return seed;
 }
 
-static void walk_for(uint32_t slot_bytes, uint64_t seed, int steps, uint64_t between_drains)
+/* Entries that its verification took off. */
+static uint64_t walk_for(uint32_t slot_bytes, uint64_t seed, int steps, uint64_t between_drains)
 {
     struct rig *rig = malloc(sizeof *rig);
     rig_make(rig, slot_bytes, 48);
@@ -1216,6 +1290,8 @@ static void walk_for(uint32_t slot_bytes, uint64_t seed, int steps, uint64_t bet
     walk->seed = seed;
     rig->reader.decoded = keep_promises;
     rig->reader.user = walk;
+    rig->recorder.verify = walk_verify;
+    rig->recorder.owner = walk;
     walk_to(walk, &walk->lives[0]);
     for (int i = 0; i < steps; i++) {
         walk_promise(walk);
@@ -1229,24 +1305,28 @@ static void walk_for(uint32_t slot_bytes, uint64_t seed, int steps, uint64_t bet
     for (int i = 0; i < CONTEXTS; i++)
         if (walk->lives[i].context != NULL)
             rig->contexts[rig->context_count++] = walk->lives[i].context;
+    uint64_t verified = walk->verified;
     free(walk);
     DONE(rig);
+    return verified;
 }
 
 static void test_the_stream_is_the_shadow_on_a_random_walk(void **state)
 {
     (void)state;
-    uint64_t seed = seed_of_the_day();
+    uint64_t seed = seed_of_the_day(), verified = 0;
     for (uint64_t round = 0; round < 40; round++)
-        walk_for(BIG_SLOT, seed + round, 5000, 200);
+        verified += walk_for(BIG_SLOT, seed + round, 5000, 200);
+    assert_true(verified > 0);
 }
 
 static void test_the_stream_is_the_shadow_where_most_events_drop(void **state)
 {
     (void)state;
-    uint64_t seed = seed_of_the_day();
+    uint64_t seed = seed_of_the_day(), verified = 0;
     for (uint64_t round = 0; round < 40; round++)
-        walk_for(512 + (uint32_t)(round % 4) * 128, seed + round, 5000, 300);
+        verified += walk_for(512 + (uint32_t)(round % 4) * 128, seed + round, 5000, 300);
+    assert_true(verified > 0);
 }
 
 int main(void)
@@ -1270,6 +1350,8 @@ int main(void)
         cmocka_unit_test(test_a_context_is_told_anew_after_a_restart),
         cmocka_unit_test(test_every_interval_begins_with_the_whole_stack),
         cmocka_unit_test(test_a_new_interval_verifies_the_shadow_and_says_so_when_it_was_wrong),
+        cmocka_unit_test(test_no_shadow_is_verified_while_frames_of_it_are_taken_off),
+        cmocka_unit_test(test_more_is_never_taken_off_than_there_is),
         cmocka_unit_test(test_no_shadow_is_verified_against_another_fibers_stack),
         cmocka_unit_test(test_after_the_first_loss_an_interval_takes_nothing_more),
         cmocka_unit_test(test_a_stack_too_deep_for_its_slot_is_counted_and_comes_back),

@@ -88,6 +88,17 @@ static void tell(struct rat_recorder *recorder, uint64_t event, const uint64_t *
     rat_lane_drop(&recorder->lane, cause, now);
 }
 
+/* The snapshot this may bring is of a shadow that cannot be compared: another context is running, or frames of it are
+ * known to be gone and are taken off next. A check would take them off first, and they would be missed twice. */
+static void tell_unverified(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload, uint32_t words,
+                            uint64_t now)
+{
+    uint32_t (*verify)(struct rat_recorder *, void *) = recorder->verify;
+    recorder->verify = NULL;
+    tell(recorder, event, payload, words, now);
+    recorder->verify = verify;
+}
+
 /* The current context's stack, due by itself. */
 static void tell_snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
 {
@@ -307,6 +318,15 @@ static bool push(struct rat_recorder *recorder, struct rat_entry entry)
     return true;
 }
 
+/* Whatever the caller counted, nothing is below the floor. */
+static void take_off(struct rat_recorder *recorder, uint32_t count)
+{
+    uint32_t depth = rat_recorder_depth(recorder), left = depth > count ? depth - count : 0;
+    recorder->top = recorder->context->entries + left;
+    if (recorder->context->base > left)
+        recorder->context->base = left;
+}
+
 /* Take `count` entries off the top, telling the stream of those it knows, before the shadow changes. */
 static void unwind(struct rat_recorder *recorder, uint32_t count, uint64_t now)
 {
@@ -314,11 +334,8 @@ static void unwind(struct rat_recorder *recorder, uint32_t count, uint64_t now)
     for (uint32_t i = 0; i < count; i++)
         told += recorder->top[-(ptrdiff_t)i].id != RAT_FRAME_HIDDEN;
     if (told > 0)
-        tell_plain(recorder, RAT_EVENT_UNWIND, told, now);
-    recorder->top -= count;
-    uint32_t depth = rat_recorder_depth(recorder);
-    if (recorder->context->base > depth)
-        recorder->context->base = depth;
+        tell_unverified(recorder, rat_event_word(RAT_EVENT_UNWIND, told), NO_PAYLOAD, now);
+    take_off(recorder, count);
     recorder->unwound += count;
 }
 
@@ -401,10 +418,7 @@ void rat_recorder_return(struct rat_recorder *recorder, enum rat_event_kind even
         tell_plain(recorder, event, 0, now);
     else
         tell_if_owed(recorder, now);
-    recorder->top--;
-    uint32_t left = rat_recorder_depth(recorder);
-    if (recorder->context->base > left)
-        recorder->context->base = left;
+    take_off(recorder, 1);
 }
 
 void rat_recorder_unmatched(struct rat_recorder *recorder, uint64_t now)
@@ -459,16 +473,6 @@ void rat_recorder_note(struct rat_recorder *recorder, enum rat_note note, uint32
 {
     uint64_t payload = rat_event_pair(note, value);
     tell(recorder, rat_event_word(RAT_EVENT_NOTE, 1), &payload, 1, now);
-}
-
-/* verify: the snapshot this may bring is the current context's, and another one may be running: nothing to compare. */
-static void tell_unverified(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload, uint32_t words,
-                            uint64_t now)
-{
-    uint32_t (*verify)(struct rat_recorder *, void *) = recorder->verify;
-    recorder->verify = NULL;
-    tell(recorder, event, payload, words, now);
-    recorder->verify = verify;
 }
 
 void rat_recorder_tell(struct rat_recorder *recorder, enum rat_event_kind kind, const uint64_t *payload,

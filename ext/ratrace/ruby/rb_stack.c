@@ -159,8 +159,9 @@ uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
     if (!agent->words && recorder->context->doubt != 0)
         blank_bodies(agent);
     struct rat_entry *keep = recorder->top - above + 1, *end = recorder->top;
-    /* a C function on top may be popped already at its return */
-    if (end->kind == RAT_FRAME_C_INSTANCE && !agent->calling)
+    /* The entry that returns is taken off by who found it, so it stays; a C function's frame may be popped already. */
+    const struct rat_entry *returning = agent->calling ? NULL : end;
+    if (end->kind == RAT_FRAME_C_INSTANCE && returning != NULL)
         end--;
     int real = count - 1 - (int)recorder->context->base;
     uint32_t removed = 0;
@@ -170,11 +171,11 @@ uint32_t rb_rat_stack_verify(struct rat_recorder *recorder, void *owner)
             for (int i = real; i >= 0 && found < 0; i--)
                 if (agent->frames[i] != Qfalse && same_frame(recorder->dict, at, agent->frames[i]))
                     found = i;
-            if (found < 0) {
+            if (found < 0 && at != returning) {
                 removed++;
                 continue;
             }
-            real = found - 1;
+            real = found >= 0 ? found - 1 : real;
         }
         *keep++ = *at;
     }
