@@ -71,10 +71,17 @@ class GovernorTest < Minitest::Test
     assert_all_accounted_for(calls)
   end
 
-  def test_the_own_cost_is_below_the_limit_once_the_busy_method_is_closed
-    share = run_work("burn(-> { closed > 0 })\nn = Ratrace.stats[:governor][:windows]\n" \
-                     "burn(-> { Ratrace.stats[:governor][:windows] > n + 2 })\nresult = Ratrace.stats[:cost][:recent_share]")
-    assert_operator share, :<=, 0.04 # the limit, and as much for a machine that is busy with other things
+  # Time says less: what share of its CPU a busy machine leaves the hooks is not theirs to say.
+  def test_next_to_no_call_is_recorded_once_the_busy_method_is_closed
+    calls, left_out = run_work(<<~RUBY)
+      burn(-> { closed > 0 })
+      left_out = -> { Ratrace.stats[:trace][:left_out].values.sum }
+      before = left_out.call
+      windows = Ratrace.stats[:governor][:windows]
+      calls = burn(-> { Ratrace.stats[:governor][:windows] > windows + 2 })
+      result = [calls["hot"], left_out.call - before]
+    RUBY
+    assert_operator calls - left_out, :<=, calls / 100, "recorded of #{calls} calls"
   end
 
   def test_a_gate_opens_again_when_the_method_is_called_less
