@@ -27,7 +27,7 @@ static int set_up(void **state)
     rat_fork_gate_install();
     rat_fork_gate_install();
     rat_test_point = note_wait;
-    rat_fork_gate_ns = FOREVER;
+    rat_fork_gate_ns = rat_fork_gate_lookup_ns = FOREVER;
     fork_waits = is_inside = goes_out = 0;
     return 0;
 }
@@ -116,6 +116,46 @@ static void test_forks_go_first_between_two_pieces_of_work(void **state)
     pthread_join(thread, NULL);
 }
 
+static void begin_look_up(void)
+{
+    rat_fork_gate_enter();
+    rat_fork_gate_lookup_begin();
+    rat_fork_gate_leave();
+}
+
+static void *look_up_until_a_fork_waits(void *unused)
+{
+    begin_look_up();
+    atomic_store(&is_inside, 1);
+    while (!atomic_load(&fork_waits))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    atomic_store(&is_inside, 0);
+    rat_fork_gate_lookup_end();
+    return unused;
+}
+
+static void test_a_fork_waits_for_a_look_up(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, look_up_until_a_fork_waits, NULL), 0);
+    WAIT_FOR(is_inside);
+    assert_true(fork_and_look(0));
+    assert_int_equal(fork_waits, 1);
+    pthread_join(thread, NULL);
+}
+
+static void test_a_fork_waits_for_no_look_up_that_has_grown_old(void **state)
+{
+    (void)state;
+    rat_fork_gate_lookup_ns = MILLISECOND;
+    begin_look_up();
+    assert_true(fork_and_look(0));
+    fork_waits = 0;
+    assert_true(fork_and_look(0));
+    assert_int_equal(fork_waits, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -124,6 +164,8 @@ int main(void)
         TEST(test_a_fork_waits_for_who_is_inside),
         TEST(test_a_fork_never_waits_for_ever),
         TEST(test_forks_go_first_between_two_pieces_of_work),
+        TEST(test_a_fork_waits_for_a_look_up),
+        TEST(test_a_fork_waits_for_no_look_up_that_has_grown_old),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

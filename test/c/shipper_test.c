@@ -8,11 +8,15 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include "base/testpoint.h"
+#include "deliver/fork_gate.h"
 #include "deliver/shipper.h"
 #include "deliver_support.h"
 
@@ -22,6 +26,7 @@ static struct place place;
 static pid_t server;
 static char url[64];
 static int arrived; /* readable once a connection came in */
+static _Atomic int *requests; /* read to their ends, of this server; shared with it */
 static char lines[4096];
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -60,12 +65,19 @@ static void serve(int listener, enum mode mode, int arrival)
         [ANSWER_500] = "HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\noops",
         [ANSWER_400] = "HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n",
     };
+    signal(SIGCHLD, SIG_IGN);
     for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; close(fd)) {
         (void)!write(arrival, "", 1);
+        if (fork() > 0)
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         while (mode == BLACK_HOLE)
             pause();
-        while (read_request(fd))
+        while (read_request(fd)) {
+            atomic_fetch_add(requests, 1);
             (void)!write(fd, answers[mode], strlen(answers[mode]));
+        }
+        _exit(0);
     }
 }
 
@@ -79,7 +91,9 @@ static void start_server(enum mode mode)
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
     snprintf(url, sizeof url, "http://127.0.0.1:%u/in", ntohs(address.sin_port));
     int arrival[2];
-    assert_int_equal(pipe(arrival), 0);
+    assert_int_equal(pipe2(arrival, O_CLOEXEC), 0);
+    requests = mmap(NULL, sizeof *requests, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(requests, MAP_FAILED);
     server = fork();
     if (server == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -99,6 +113,7 @@ static void stop_server(void)
     kill(server, SIGKILL);
     waitpid(server, &status, 0);
     close(arrived);
+    munmap(requests, sizeof *requests);
     server = 0;
 }
 
@@ -120,9 +135,47 @@ static bool was_said(const char *text)
     return said;
 }
 
+/* The thread that comes to this point, or to a look-up of a name, stays there until it may go on. */
+static const char *holding_point;
+static bool holds_look_ups, look_ups_await_holding;
+static _Atomic int is_held, may_go_on, fork_waits;
+
+static void hold(void)
+{
+    atomic_store(&is_held, 1);
+    while (!atomic_load(&may_go_on))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    atomic_store(&is_held, 0);
+}
+
+static void at_point(const char *name)
+{
+    if (strcmp(name, "fork.waiting") == 0)
+        atomic_store(&fork_waits, 1);
+    else if (holding_point != NULL && strcmp(name, holding_point) == 0)
+        hold();
+}
+
+/* In place of the C library's, for libcurl's threads: every name is this machine's. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (holds_look_ups)
+        hold();
+    while (look_ups_await_holding && !atomic_load(&is_held) && !atomic_load(&may_go_on))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return real(name != NULL ? "127.0.0.1" : NULL, service, hints, found);
+}
+
 static int set_up(void **state)
 {
     (void)state;
+    rat_test_point = at_point;
+    rat_fork_gate_ns = rat_fork_gate_lookup_ns = MILLISECOND;
+    holding_point = NULL;
+    holds_look_ups = look_ups_await_holding = false;
+    is_held = may_go_on = fork_waits = 0;
     place = make_place();
     lines[0] = '\0';
     return 0;
@@ -345,6 +398,155 @@ static void test_a_forked_child_may_ship_itself(void **state)
     assert_int_equal(rat_shipper_stop(shipper, 0, NULL), RAT_OK);
 }
 
+/* ---------------------------------------------------------------- forks while it works */
+
+static void use_a_name(void)
+{
+    char port[8];
+    snprintf(port, sizeof port, "%s", strrchr(url, ':') + 1);
+    snprintf(url, sizeof url, "http://receiver.example:%.5s/in", port);
+}
+
+/* Bytes behind the last chunk are the receiver's business. */
+static void make_segments_long(void)
+{
+    DIR *dir = opendir(place.out);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (strstr(entry->d_name, RAT_SEGMENT_SUFFIX) == NULL)
+            continue;
+        int fd = openat(dirfd(dir), entry->d_name, O_WRONLY);
+        assert_int_equal(ftruncate(fd, 1 << 19), 0);
+        close(fd);
+    }
+    closedir(dir);
+}
+
+static struct rat_ship_options plain_options(void)
+{
+    struct rat_ship_options options = fast_options();
+    options.target.finalize_url = NULL;
+    options.target.token = NULL;
+    return options;
+}
+
+/* What a child of a service does: abandon, record into files of its own, deliver them, end. */
+static void live_as_a_child(struct rat_shipper *parents)
+{
+    alarm(60);
+    atomic_store(&may_go_on, 1);
+    rat_shipper_in_child(parents);
+    snprintf(place.out, sizeof place.out, "%.50s", mkdtemp((char[]){"/tmp/ratrace-test-XXXXXX"}));
+    record_segments(2);
+    const struct rat_ship_options own = plain_options();
+    struct rat_shipper *mine = start(&own);
+    WAIT_FOR(look(mine).delivery.delivered == 2);
+    struct rat_ship_stats last;
+    REQUIRE(rat_shipper_stop(mine, 10000 * MILLISECOND, &last) == RAT_OK);
+    remove_tree(place.out);
+    _exit(last.delivery.attempts == 2 ? 0 : 1);
+}
+
+/* Parent and child deliver what is theirs, once, whatever the parent's shipper was about when it was forked. */
+static void fork_while_held(void)
+{
+#ifdef __SANITIZE_THREAD__
+    skip(); /* TSan starts no threads in a child of several */
+#endif
+    const struct rat_ship_options options = plain_options();
+    struct rat_shipper *shipper = start(&options);
+    WAIT_FOR(is_held);
+    pid_t child = fork();
+    if (child == 0)
+        live_as_a_child(shipper);
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(*requests, 2);
+    assert_int_equal(is_held, 1);
+    atomic_store(&may_go_on, 1);
+    WAIT_FOR(look(shipper).delivery.delivered == 1);
+    struct rat_ship_stats last;
+    assert_int_equal(rat_shipper_stop(shipper, 10000 * MILLISECOND, &last), RAT_OK);
+    assert_int_equal(last.delivery.attempts, 1);
+    assert_int_equal(*requests, 3);
+    assert_int_equal(count_waiting(), 0);
+}
+
+static void test_a_fork_while_a_body_is_half_sent(void **state)
+{
+    (void)state;
+    start_server(ANSWER_200);
+    record_segments(1);
+    make_segments_long();
+    holding_point = "http.sending";
+    fork_while_held();
+}
+
+static void test_a_fork_while_an_answer_is_awaited(void **state)
+{
+    (void)state;
+    start_server(ANSWER_200);
+    record_segments(1);
+    holding_point = "http.waiting";
+    fork_while_held();
+}
+
+static void test_a_fork_while_a_name_is_looked_up(void **state)
+{
+    (void)state;
+    start_server(ANSWER_200);
+    use_a_name();
+    record_segments(1);
+    holds_look_ups = true;
+    fork_while_held();
+}
+
+static void test_a_fork_while_a_look_up_is_begun(void **state)
+{
+    (void)state;
+    start_server(ANSWER_200);
+    use_a_name();
+    record_segments(1);
+    holding_point = "http.resolving";
+    look_ups_await_holding = true; /* one that has ended already is not waited for */
+    fork_while_held();
+}
+
+static void *go_on_once_a_fork_waits(void *unused)
+{
+    WAIT_FOR(fork_waits);
+    atomic_store(&may_go_on, 1);
+    return unused;
+}
+
+/* A look-up holds locks that nothing frees in a child. */
+static void test_no_look_up_is_inherited_while_it_is_young(void **state)
+{
+    (void)state;
+    start_server(ANSWER_200);
+    use_a_name();
+    record_segments(1);
+    holds_look_ups = true;
+    rat_fork_gate_lookup_ns = FOREVER;
+    const struct rat_ship_options options = plain_options();
+    struct rat_shipper *shipper = start(&options);
+    WAIT_FOR(is_held);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, go_on_once_a_fork_waits, NULL), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(is_held);
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    pthread_join(thread, NULL);
+    WAIT_FOR(look(shipper).delivery.delivered == 1);
+    assert_int_equal(rat_shipper_stop(shipper, 10000 * MILLISECOND, NULL), RAT_OK);
+}
+
+/* ---------------------------------------------------------------- refusals */
+
 static void test_what_does_not_do_is_refused(void **state)
 {
     (void)state;
@@ -391,6 +593,11 @@ int main(void)
         TEST(test_an_unreadable_file_blocks_nobody),
         TEST(test_a_delayed_shipper_that_is_stopped_delivers_nothing),
         TEST(test_a_forked_child_may_ship_itself),
+        TEST(test_a_fork_while_a_body_is_half_sent),
+        TEST(test_a_fork_while_an_answer_is_awaited),
+        TEST(test_a_fork_while_a_name_is_looked_up),
+        TEST(test_a_fork_while_a_look_up_is_begun),
+        TEST(test_no_look_up_is_inherited_while_it_is_young),
         TEST(test_what_does_not_do_is_refused),
         TEST(test_secrets_are_replaced_wherever_they_stand),
         TEST(test_addresses_are_shown_without_what_is_nobodys_business),

@@ -9,9 +9,11 @@
 #include "base/testpoint.h"
 
 uint64_t rat_fork_gate_ns = UINT64_C(50000000);
+uint64_t rat_fork_gate_lookup_ns = UINT64_C(20000000);
 
 /* Each side announces itself, then looks for the other; seq_cst, so that not both see nobody. */
 static _Atomic uint32_t inside, forking;
+static _Atomic uint64_t lookup_until; /* CLOCK_MONOTONIC ns; written inside the gate, so a fork that waited sees it */
 static __thread uint32_t depth;
 
 static void pause_a_moment(void)
@@ -49,14 +51,33 @@ void rat_fork_gate_pass(void)
     depth = before;
 }
 
+void rat_fork_gate_lookup_begin(void)
+{
+    atomic_store_explicit(&lookup_until, rat_clock_ns(CLOCK_MONOTONIC) + rat_fork_gate_lookup_ns, memory_order_seq_cst);
+}
+
+void rat_fork_gate_lookup_end(void)
+{
+    atomic_store_explicit(&lookup_until, 0, memory_order_seq_cst);
+}
+
+/* Nobody enters any more, so once nobody is inside no look-up begins either. */
+static bool must_wait(uint64_t until)
+{
+    if (atomic_load_explicit(&inside, memory_order_seq_cst) != 0)
+        return rat_clock_ns(CLOCK_MONOTONIC) < until;
+    uint64_t lookup = atomic_load_explicit(&lookup_until, memory_order_seq_cst);
+    return lookup != 0 && rat_clock_ns(CLOCK_MONOTONIC) < lookup;
+}
+
 static void before_fork(void)
 {
     atomic_fetch_add_explicit(&forking, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&inside, memory_order_seq_cst) == 0)
+    uint64_t until = rat_clock_ns(CLOCK_MONOTONIC) + rat_fork_gate_ns;
+    if (!must_wait(until))
         return;
     RAT_TEST_POINT("fork.waiting");
-    uint64_t until = rat_clock_ns(CLOCK_MONOTONIC) + rat_fork_gate_ns;
-    while (atomic_load_explicit(&inside, memory_order_seq_cst) != 0 && rat_clock_ns(CLOCK_MONOTONIC) < until)
+    while (must_wait(until))
         pause_a_moment();
 }
 
@@ -69,6 +90,7 @@ static void in_child(void)
 {
     atomic_store_explicit(&forking, 0, memory_order_relaxed); /* nobody else is here */
     atomic_store_explicit(&inside, 0, memory_order_relaxed);
+    atomic_store_explicit(&lookup_until, 0, memory_order_relaxed);
     depth = 0;
 }
 

@@ -5,8 +5,12 @@
  * them, never while it waits, and a fork first waits for it to come out, and keeps it out.
  *
  * That wait is bounded, because the host may not hang on us: after rat_fork_gate_ns the fork goes on as it is. A call
- * takes microseconds, reading the system's CA certificates some 20 ms. libcurl's own resolver threads are not covered;
- * http.h says why there is hardly ever one.
+ * takes microseconds, reading the system's CA certificates some 20 ms.
+ *
+ * Look-ups. libcurl calls getaddrinfo in a thread of its own, which may take seconds and passes no gate. What must not
+ * be inherited are the C library's locks of the resolver's configuration and of loading modules (glibc 2.36 frees
+ * neither in a child: its next getaddrinfo hangs for ever). They are held at the beginning of a look-up, not while it
+ * waits for an answer, so a fork waits for a look-up's end, and no longer than until it is rat_fork_gate_lookup_ns old.
  *
  * Threads: enter and leave by our threads, in pairs, nested at will.
  * Fork:    rat_fork_gate_install registers what is needed; the child begins with an empty gate.
@@ -16,12 +20,16 @@
 
 #include <stdint.h>
 
-extern uint64_t rat_fork_gate_ns; /* 50 ms; a test may set another */
+extern uint64_t rat_fork_gate_ns;        /* 50 ms; a test may set another */
+extern uint64_t rat_fork_gate_lookup_ns; /* 20 ms */
 
 void rat_fork_gate_install(void); /* once a process; again is no harm, by one thread at a time */
 void rat_fork_gate_enter(void);
 void rat_fork_gate_leave(void);
 /* Between two pieces of long work: a fork that waits goes first. */
 void rat_fork_gate_pass(void);
+/* A look-up begins, to be called inside the gate; it has ended, from anywhere. One left behind needs no end. */
+void rat_fork_gate_lookup_begin(void);
+void rat_fork_gate_lookup_end(void);
 
 #endif

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/testpoint.h"
 
 #define SOCKETS_MAX 8
 #define KEPT_MAX 4096
@@ -47,40 +48,70 @@ struct rat_http {
     char location[512];
     bool has_retry_after;
     uint64_t retry_after_s;
+    bool looks_up;
 };
 
 /* ---------------------------------------------------------------- called by libcurl */
 
-static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
+static void note(struct rat_http *http, int fd)
 {
-    struct rat_http *http = user;
-    (void)purpose;
-    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     for (int i = 0; fd >= 0 && i < SOCKETS_MAX; i++) {
         int none = 0;
         if (atomic_compare_exchange_strong_explicit(&http->sockets[i], &none, fd + 1, memory_order_release,
                                                     memory_order_relaxed))
             break;
     }
-    return fd >= 0 ? fd : CURL_SOCKET_BAD;
 }
 
-static int close_socket(void *user, curl_socket_t fd)
+static void forget(struct rat_http *http, int fd)
 {
-    struct rat_http *http = user;
-    for (int i = 0; i < SOCKETS_MAX; i++) {
+    for (int i = 0; fd >= 0 && i < SOCKETS_MAX; i++) {
         int noted = fd + 1;
         if (atomic_compare_exchange_strong_explicit(&http->sockets[i], &noted, 0, memory_order_relaxed,
                                                     memory_order_relaxed))
             break;
     }
+}
+
+static void end_look_up(struct rat_http *http)
+{
+    if (http->looks_up)
+        rat_fork_gate_lookup_end();
+    http->looks_up = false;
+}
+
+static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct rat_http *http = user;
+    (void)purpose;
+    end_look_up(http);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    note(http, fd);
+    return fd >= 0 ? fd : CURL_SOCKET_BAD;
+}
+
+static int close_socket(void *user, curl_socket_t fd)
+{
+    forget(user, fd);
     return close(fd);
+}
+
+/* Of a numeric address, too: that ends at once. */
+static int begin_look_up(void *state, void *nothing, void *user)
+{
+    struct rat_http *http = user;
+    (void)state, (void)nothing;
+    http->looks_up = true;
+    rat_fork_gate_lookup_begin();
+    return 0;
 }
 
 static size_t read_body(char *to, size_t size, size_t count, void *user)
 {
     struct rat_http *http = user;
     const struct rat_http_request *request = http->request;
+    if (http->sent > 0 && http->sent < request->length)
+        RAT_TEST_POINT("http.sending");
     uint64_t left = request->length - http->sent;
     size_t want = size * count < left ? size * count : (size_t)left;
     ssize_t got;
@@ -197,6 +228,10 @@ static bool open_handles(struct rat_http *http)
     SET(CURLOPT_WRITEDATA, http);
     SET(CURLOPT_HEADERFUNCTION, look_at_header);
     SET(CURLOPT_HEADERDATA, http);
+#if LIBCURL_VERSION_NUM >= 0x073b00
+    SET(CURLOPT_RESOLVER_START_FUNCTION, begin_look_up);
+    SET(CURLOPT_RESOLVER_START_DATA, http);
+#endif
 #if LIBCURL_VERSION_NUM >= 0x075700
     SET(CURLOPT_QUICK_EXIT, 1L);
 #endif
@@ -365,8 +400,11 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         struct curl_waitfd wake = {.fd = http->options.wake, .events = CURL_WAIT_POLLIN};
         bool listens = http->options.wake >= 0 && !woken;
         rat_fork_gate_leave(); /* multi_wait only polls */
+        RAT_TEST_POINT(http->looks_up ? "http.resolving" : "http.waiting");
         CURLMcode waited =
             rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
+        if (waited == CURLM_OK && left > (wake.revents != 0))
+            end_look_up(http); /* it was its answer, which a fork may be waiting for */
         rat_fork_gate_enter();
         if (waited != CURLM_OK)
             return CURLE_OUT_OF_MEMORY;
@@ -376,6 +414,8 @@ static CURLcode run(struct rat_http *http, bool *stopped)
     for (CURLMsg *message; (message = rat_curl.multi_info_read(http->multi, &messages)) != NULL;)
         if (message->msg == CURLMSG_DONE)
             code = message->data.result;
+    if (code != CURLE_OPERATION_TIMEDOUT)
+        end_look_up(http);
     return code;
 }
 
@@ -417,6 +457,7 @@ void rat_http_send(struct rat_http *http, const struct rat_http_request *request
         (void)rat_curl.easy_setopt(http->easy, CURLOPT_HTTPHEADER, NULL);
     rat_curl.slist_free_all(lines);
     http->request = NULL;
+    http->looks_up = false; /* one that is left behind grows old by itself */
     if (reply->failure != RAT_HTTP_NONE && !reply->reached)
         forget_addresses(http);
     else if (reply->failure != RAT_HTTP_NONE)

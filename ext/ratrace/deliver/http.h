@@ -8,7 +8,7 @@
  * Bounds. Of a reply, 4 KiB are kept and 1 MiB is read.
  * Environment. Nothing is read from it here: another thread may be changing it. The proxy is given.
  * Addresses. What was looked up stays in use until a connection fails: so hardly ever is a look-up under way when the
- * host forks, which could leave the resolver's locks taken in the child.
+ * host forks, and then the fork gate keeps the resolver's locks from the child.
  * Secrets. No text that leaves this module holds one of `secrets`, nor the user or query of a URL.
  *
  * Memory:  between requests a client holds one idle connection; rat_http_rest closes it.
