@@ -422,6 +422,16 @@ static void make_segments_long(void)
     closedir(dir);
 }
 
+static int count_open_to_programs(void)
+{
+    int count = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        count += flags >= 0 && (flags & FD_CLOEXEC) == 0;
+    }
+    return count;
+}
+
 static struct rat_ship_options plain_options(void)
 {
     struct rat_ship_options options = fast_options();
@@ -454,8 +464,10 @@ static void fork_while_held(void)
     skip(); /* TSan starts no threads in a child of several */
 #endif
     const struct rat_ship_options options = plain_options();
+    int before = count_open_to_programs();
     struct rat_shipper *shipper = start(&options);
     WAIT_FOR(is_held);
+    assert_int_equal(count_open_to_programs(), before);
     pid_t child = fork();
     if (child == 0)
         live_as_a_child(shipper);

@@ -58,6 +58,8 @@ enum rat_status rat_curl_load(char *why, size_t why_length)
 #define FIND(name) found = found && find(library, "curl_" #name, &rat_curl.name);
     RAT_CURL_LIST(FIND)
 #undef FIND
+    if (found)
+        (void)find(library, "curl_multi_wakeup", &rat_curl.multi_wakeup);
     if (!found) {
         snprintf(why, why_length, "libcurl %s: install the Debian package libcurl4 (or your system's like of it)",
                  library == NULL ? "was not found" : "is older than 7.28");

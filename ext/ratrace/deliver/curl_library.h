@@ -32,6 +32,7 @@
     X(multi_remove_handle)                                                                         \
     X(multi_perform)                                                                               \
     X(multi_wait)                                                                                  \
+    X(multi_fdset)                                                                                 \
     X(multi_info_read)                                                                             \
     X(multi_cleanup)                                                                               \
     X(share_init)                                                                                  \
@@ -44,6 +45,7 @@ struct rat_curl {
 #define RAT_CURL_MEMBER(name) __typeof__(curl_##name) *name;
     RAT_CURL_LIST(RAT_CURL_MEMBER)
 #undef RAT_CURL_MEMBER
+    CURLMcode (*multi_wakeup)(CURLM *multi); /* NULL before 7.68 */
 };
 extern struct rat_curl rat_curl; /* filled by rat_curl_load */
 #endif

@@ -4,12 +4,13 @@
  * next progress call. The easy handle keeps its connection between two requests of a round; the share keeps the
  * addresses for the client's life and is thrown away when a connection fails.
  *
- * Descriptors are noted when libcurl opens them, so that a forked child can close them without libcurl. QUICK_EXIT lets
- * a look-up that hangs be left behind instead of waited for.
+ * Descriptors are noted when libcurl opens them, so that a forked child can close them without libcurl; those it opens
+ * for itself are found (curl_pair.h). QUICK_EXIT lets a look-up that hangs be left behind instead of waited for.
  */
 #include "deliver/http.h"
 
 #include "deliver/curl_library.h"
+#include "deliver/curl_pair.h"
 #include "deliver/fork_gate.h"
 
 #ifdef RAT_HAS_CURL
@@ -27,7 +28,7 @@
 #include "base/clock.h"
 #include "base/testpoint.h"
 
-#define SOCKETS_MAX 8
+#define SOCKETS_MAX 16
 #define KEPT_MAX 4096
 #define READ_MAX (UINT64_C(1) << 20)
 #define EXPECT_MIN (UINT64_C(1) << 20) /* a larger body waits up to a second for the server's consent */
@@ -39,6 +40,7 @@ struct rat_http {
     CURL *easy;
     CURLSH *addresses;
     _Atomic int sockets[SOCKETS_MAX]; /* 0 = free, else descriptor + 1 */
+    int pair[2];                      /* of the multi handle; -1 = none that is known */
     char error[CURL_ERROR_SIZE];
     /* of the request under way */
     const struct rat_http_request *request;
@@ -48,7 +50,7 @@ struct rat_http {
     char location[512];
     bool has_retry_after;
     uint64_t retry_after_s;
-    bool looks_up;
+    bool looks_up, pair_is_marked;
 };
 
 /* ---------------------------------------------------------------- called by libcurl */
@@ -102,6 +104,7 @@ static int begin_look_up(void *state, void *nothing, void *user)
     struct rat_http *http = user;
     (void)state, (void)nothing;
     http->looks_up = true;
+    http->pair_is_marked = false;
     rat_fork_gate_lookup_begin();
     return 0;
 }
@@ -184,6 +187,16 @@ static long milliseconds(uint64_t ns)
     return ns / MS > 1 ? (long)(ns / MS) : 1;
 }
 
+static void open_multi(struct rat_http *http)
+{
+    int from = rat_curl_pair_lowest();
+    http->multi = rat_curl.multi_init();
+    if (http->multi == NULL || !rat_curl_pair_of_multi(http->multi, from, http->pair))
+        return;
+    note(http, http->pair[0]);
+    note(http, http->pair[1]);
+}
+
 static bool open_handles(struct rat_http *http)
 {
     if (http->addresses == NULL) {
@@ -192,7 +205,7 @@ static bool open_handles(struct rat_http *http)
             (void)rat_curl.share_setopt(http->addresses, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
     }
     if (http->multi == NULL)
-        http->multi = rat_curl.multi_init();
+        open_multi(http);
     if (http->easy != NULL || http->multi == NULL)
         return http->easy != NULL;
     CURL *easy = http->easy = rat_curl.easy_init();
@@ -244,6 +257,7 @@ enum rat_status rat_http_new(const struct rat_http_options *options, struct rat_
     if (http == NULL)
         return RAT_NO_MEMORY;
     http->options = *options;
+    http->pair[0] = http->pair[1] = -1;
     *out = http;
     return RAT_OK;
 }
@@ -253,6 +267,10 @@ void rat_http_rest(struct rat_http *http)
     rat_fork_gate_enter();
     if (http->easy != NULL)
         rat_curl.easy_cleanup(http->easy);
+    for (int i = 0; i < 2; i++) {
+        forget(http, http->pair[i]); /* before it is closed: a child must not close what has its number then */
+        http->pair[i] = -1;
+    }
     if (http->multi != NULL)
         (void)rat_curl.multi_cleanup(http->multi);
     http->easy = NULL;
@@ -399,6 +417,10 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         }
         struct curl_waitfd wake = {.fd = http->options.wake, .events = CURL_WAIT_POLLIN};
         bool listens = http->options.wake >= 0 && !woken;
+        if (http->looks_up && !http->pair_is_marked) {
+            rat_curl_pair_of_look_up(http->multi);
+            http->pair_is_marked = true;
+        }
         rat_fork_gate_leave(); /* multi_wait only polls */
         RAT_TEST_POINT(http->looks_up ? "http.resolving" : "http.waiting");
         CURLMcode waited =

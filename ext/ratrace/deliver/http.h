@@ -9,6 +9,7 @@
  * Environment. Nothing is read from it here: another thread may be changing it. The proxy is given.
  * Addresses. What was looked up stays in use until a connection fails: so hardly ever is a look-up under way when the
  * host forks, and then the fork gate keeps the resolver's locks from the child.
+ * Descriptors. No program that the host starts inherits one of ours or of libcurl's.
  * Secrets. No text that leaves this module holds one of `secrets`, nor the user or query of a URL.
  *
  * Memory:  between requests a client holds one idle connection; rat_http_rest closes it.
