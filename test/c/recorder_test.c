@@ -762,6 +762,48 @@ static void test_a_stack_too_deep_for_its_slot_is_counted_and_comes_back(void **
     DONE(rig);
 }
 
+/* Deep recursion in a small slot: its events cost what others cost, not a walk over the stack each. */
+static void test_a_stack_too_deep_for_its_slot_is_not_verified_for_each_event(void **state)
+{
+    (void)state;
+    RIG(rig, 64);
+    watch_verify(rig);
+    enter(rig, new_context(rig, true));
+    for (uint32_t depth = 1; depth <= 10; depth++) {
+        call_at(rig, depth, 5);
+        rig_drain(rig);
+    }
+    rig->verified = 0;
+    call_at(rig, 11, 5);
+    rig_drain(rig); /* from here on the slot is empty, and each event may try it anew */
+    for (uint32_t depth = 12; depth <= 100; depth++)
+        call_at(rig, depth, 5);
+    for (uint32_t depth = 100; depth > 10; depth--)
+        return_at(rig, depth);
+    assert_int_equal(rig->verified, 1); /* ten frames fit */
+    call_at(rig, 11, 9);
+    assert_string_equal(rig_drain(rig), "snapshot 1: 5 5 5 5 5 5 5 5 5 5\n");
+    DONE(rig);
+}
+
+static void test_hidden_frames_make_no_stack_too_deep_for_its_slot(void **state)
+{
+    (void)state;
+    RIG(rig, 64);
+    enter(rig, new_context(rig, true));
+    for (uint32_t depth = 1; depth <= 11; depth++)
+        call_at(rig, depth, 5);
+    for (uint32_t depth = 12; depth <= 40; depth++)
+        call_at(rig, depth, RAT_FRAME_HIDDEN);
+    rig_drain(rig);
+    for (uint32_t depth = 40; depth > 10; depth--)
+        return_at(rig, depth);
+    for (uint32_t depth = 11; depth <= 40; depth++)
+        call_at(rig, depth, RAT_FRAME_HIDDEN);
+    assert_string_equal(rig_drain(rig), "snapshot 1: 5 5 5 5 5 5 5 5 5 5\n");
+    DONE(rig);
+}
+
 static void test_a_pause_longer_than_a_delta_goes_into_a_gap(void **state)
 {
     (void)state;
@@ -1355,6 +1397,8 @@ int main(void)
         cmocka_unit_test(test_no_shadow_is_verified_against_another_fibers_stack),
         cmocka_unit_test(test_after_the_first_loss_an_interval_takes_nothing_more),
         cmocka_unit_test(test_a_stack_too_deep_for_its_slot_is_counted_and_comes_back),
+        cmocka_unit_test(test_a_stack_too_deep_for_its_slot_is_not_verified_for_each_event),
+        cmocka_unit_test(test_hidden_frames_make_no_stack_too_deep_for_its_slot),
         cmocka_unit_test(test_a_pause_longer_than_a_delta_goes_into_a_gap),
         cmocka_unit_test(test_each_context_has_a_stack_of_its_own),
         cmocka_unit_test(test_a_dead_context_ends_at_the_next_burial_and_no_earlier),

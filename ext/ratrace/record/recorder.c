@@ -12,18 +12,43 @@
 
 /* ---------------------------------------------------------------- telling the stream */
 
+static size_t snapshot_words(size_t shown)
+{
+    return 2 + (shown + 1) / 2;
+}
+
+/* A whole slot cannot take this stack: known before it is verified and copied, for every event of the deep part asks.
+ * Where it did not fit, and none of its frames went since, it does not fit now: no event passes by here unasked. */
+static bool is_too_deep(struct rat_recorder *recorder)
+{
+    struct rat_context *context = recorder->context;
+    uint32_t depth = rat_recorder_depth(recorder), shown = 0;
+    if (context->too_deep != 0 && depth >= context->too_deep)
+        return true;
+    context->too_deep = 0;
+    if (1 + snapshot_words(depth) <= recorder->lane.capacity)
+        return false;
+    for (uint32_t i = 1; i <= depth; i++)
+        shown += context->entries[i].id != RAT_FRAME_HIDDEN;
+    if (1 + snapshot_words(shown) > recorder->lane.capacity)
+        context->too_deep = depth;
+    return context->too_deep != 0;
+}
+
 /* The current context's whole stack, without hidden frames. */
 static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
 {
     struct rat_context *context = recorder->context;
     if (recorder->lane.room == 0)
         return RAT_APPEND_FULL; /* sealed */
+    if (is_too_deep(recorder))
+        return RAT_APPEND_FULL;
     if (context->epoch == 0)
         reason = RAT_SNAPSHOT_START; /* nothing was told of this context before */
     else if (recorder->verify != NULL && reason == RAT_SNAPSHOT_SLOT && recorder->verify(recorder, recorder->owner) > 0)
         reason = RAT_SNAPSHOT_REPAIR;
     size_t depth = (size_t)(recorder->top - context->entries);
-    size_t need = 2 + (depth + 1) / 2;
+    size_t need = snapshot_words(depth);
     if (need > recorder->scratch_words) {
         uint64_t *scratch = realloc(recorder->scratch, need * 2 * sizeof *scratch);
         if (scratch == NULL)
@@ -48,7 +73,7 @@ static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot
     words[0] = rat_event_pair(context->id, shown);
     words[1] = rat_event_pair(base, (uint32_t)reason);
     enum rat_append done = rat_lane_append(&recorder->lane, rat_event_word(RAT_EVENT_SNAPSHOT, 0), words,
-                                           2 + (shown + 1) / 2, now);
+                                           (uint32_t)snapshot_words(shown), now);
     if (done == RAT_APPEND_STORED)
         context->epoch = recorder->epoch;
     return done;
@@ -167,6 +192,7 @@ void rat_context_forget(struct rat_context *context, bool fresh)
     context->base_due = !fresh;
     context->entries[0].word = fresh ? RAT_WORD_FLOOR : RAT_WORD_BASE_DUE;
     context->epoch = 0;
+    context->too_deep = 0;
     context->doubt = 0;
 }
 
@@ -433,6 +459,7 @@ void rat_recorder_restart(struct rat_recorder *recorder)
     context->entries[0].word = recorder->scoped ? RAT_WORD_FLOOR : RAT_WORD_BASE_DUE;
     context->base = 0;
     context->base_due = !recorder->scoped;
+    context->too_deep = 0;
     context->top = recorder->top = context->entries;
 }
 
@@ -441,6 +468,7 @@ void rat_recorder_begin_base(struct rat_recorder *recorder)
     recorder->context->entries[0].word = RAT_WORD_FLOOR;
     recorder->context->base_due = false;
     recorder->context->epoch = 0; /* what was told before, if anything, was another stack */
+    recorder->context->too_deep = 0;
 }
 
 bool rat_recorder_push_base(struct rat_recorder *recorder, uint32_t id)
@@ -464,6 +492,7 @@ void rat_recorder_settle_base(struct rat_recorder *recorder, uintptr_t word)
 void rat_recorder_repair(struct rat_recorder *recorder, uint64_t now)
 {
     recorder->repaired++;
+    recorder->context->too_deep = 0;
     tell_snapshot(recorder, RAT_SNAPSHOT_REPAIR, now);
 }
 

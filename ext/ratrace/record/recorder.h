@@ -54,6 +54,7 @@ struct rat_context {
     uint32_t base;             /* entries[1..base] were open at start */
     bool base_due;             /* existed before recording; its base is not taken yet */
     uint64_t epoch;            /* recorder's epoch of its last snapshot */
+    uint32_t too_deep;         /* a stack this deep did not fit into a whole slot; 0 = none */
     uint32_t doubt;            /* calls out of old frames that are still to be checked; 0 = none */
     uint32_t doubt_depth;      /* entries that were open when the doubt arose */
     struct rat_context *next, *prev; /* the recorder's list of living contexts */
