@@ -140,6 +140,15 @@ class CLITest < Minitest::Test
     end
   end
 
+  def test_a_wrong_setting_is_told_whatever_the_program_is
+    in_program_dir("puts 1") do |dir|
+      out, err, status = record("missing.rb", dir: dir, options: ["--period", "-3"])
+
+      assert_equal ["", 2], [out, status.exitstatus]
+      assert_match(/\Aratrace: record: period: -3.0 is not allowed; use /, err)
+    end
+  end
+
   def test_sizes_take_suffixes
     in_program_dir("") do |dir|
       assert_equal ["", ""], record("program.rb", dir: dir, options: ["--slot-size", "64K"]).first(2)

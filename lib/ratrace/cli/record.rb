@@ -42,13 +42,19 @@ module Ratrace
         raise UsageError, "no program given; see `ratrace record --help`" unless name
 
         arguments.shift if arguments.first == "--"
+        disabled = @env["RATRACE_DISABLED"] == "1"
+        check_settings unless disabled
         program = Program.new(name, path: @env.fetch("PATH", ""))
         arguments = [*program.ruby_arguments, *arguments]
-        return run_plain(arguments) if @env["RATRACE_DISABLED"] == "1"
+        return run_plain(arguments) if disabled
 
+        become({ Boot::VARIABLE => Boot.pack(@options) }, ["-r#{BOOT}", *arguments])
+      end
+
+      # First: which settings are allowed is no matter of the program's.
+      def check_settings
         require_relative "../boot"
         Configuration.new(@options, env: @env)
-        become({ Boot::VARIABLE => Boot.pack(@options) }, ["-r#{BOOT}", *arguments])
       end
 
       def run_plain(arguments)
