@@ -26,7 +26,7 @@ module Ratrace
       def find(target, live_dir: nil, except: [], **options)
         files = Native.live_files(live_dir).reject { |file| except.include?(file[:name]) }
         found = files.select { |file| file[:pid] && match?(file, target) }.sort_by { |file| file[:pid] }
-        broken = files.find { |file| file[:error] }
+        broken = files.find { |file| file[:error] && (!pid?(target) || file[:holder] == Integer(target, 10)) }
         raise ReadError, "#{broken[:name]}: cannot be looked at: #{broken[:error]}" if found.empty? && broken
 
         found.filter_map { |file| open(file, live_dir, options) }
@@ -34,8 +34,12 @@ module Ratrace
 
       private
 
+      def pid?(target)
+        target.match?(/\A\d+\z/)
+      end
+
       def match?(file, target)
-        return file[:pid] == Integer(target, 10) if target.match?(/\A\d+\z/)
+        return file[:pid] == Integer(target, 10) if pid?(target)
 
         file[:out_dir] == File.realpath(target)
       rescue SystemCallError

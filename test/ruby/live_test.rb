@@ -301,6 +301,23 @@ class LiveTest < Minitest::Test
     end
   end
 
+  def test_a_damaged_live_file_is_told_to_who_asks_for_its_owner_only
+    Dir.mktmpdir("ratrace-live", MEMORY) do |dir|
+      path = File.join(dir, "#{"ab" * 16}.live")
+      File.binwrite(path, "x" * 8192)
+      owner(path) do |pid|
+        { pid.to_s => /cannot be looked at/, "1" => /process 1 is not being recorded/ }.each do |target, why|
+          %w[top tail].each do |command|
+            out, err, status = ratrace(command, target, env: { "RATRACE_LIVE_DIR" => dir })
+
+            assert_equal ["", 1], [out, status]
+            assert_match(/\Aratrace: #{command}: [^\n]*#{why}[^\n]*\n\z/, err)
+          end
+        end
+      end
+    end
+  end
+
   def test_mistakes_are_one_line
     Dir.mktmpdir("ratrace-live", MEMORY) do |dir|
       { [] => [2, /no PID or directory given/], %w[1 2] => [2, /one PID or directory/],
@@ -341,6 +358,22 @@ class LiveTest < Minitest::Test
 
   def within(&block)
     Timeout.timeout(PATIENCE, &block)
+  end
+
+  # A process that holds the lock of a live file's owner, and its pid.
+  def owner(path)
+    code = <<~'RUBY'
+      require "fcntl"
+      file = File.open(ARGV[0], "r+")
+      file.fcntl(Fcntl::F_SETLK, [Fcntl::F_WRLCK, 0, 0, 0, 0].pack("s!s!x4q!q!i!x4"))
+      $stdout.sync = true
+      puts "held"
+      $stdin.read
+    RUBY
+    IO.popen([RbConfig.ruby, "-e", code, path], "r+") do |process|
+      within { process.gets }
+      yield process.pid
+    end
   end
 
   # `top` on a terminal of its own, between two questions for the terminal's modes.

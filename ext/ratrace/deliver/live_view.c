@@ -71,6 +71,16 @@ static bool is_locked(int fd)
     return fcntl(fd, F_GETLK, &asked) != 0 || asked.l_type != F_UNLCK;
 }
 
+pid_t rat_live_view_holder(int dir_fd, const char *name)
+{
+    struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    bool held = fd >= 0 && fcntl(fd, F_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
+    if (fd >= 0)
+        close(fd);
+    return held ? asked.l_pid : 0;
+}
+
 static enum rat_status lock(int fd)
 {
     struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

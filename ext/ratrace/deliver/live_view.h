@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 #include "record/dictionary.h"
@@ -69,6 +70,10 @@ RAT_MUST_CHECK enum rat_status rat_live_view_refresh(struct rat_live_view *view)
 
 /* Does its owner live, and is the file still there? Afterwards nothing is added to it. */
 bool rat_live_view_is_live(const struct rat_live_view *view);
+
+/* The process that owns this live file, readable or not; 0: none that lives. Not for a file of ours
+ * (rat_live_is_own): closing any descriptor of that gives up our lock. */
+pid_t rat_live_view_holder(int dir_fd, const char *name);
 
 /* The dictionary as far as it was published, every reference in it valid. */
 RAT_MUST_CHECK enum rat_status rat_live_view_dict(const struct rat_live_view *view, struct rat_dict_view *out);

@@ -100,11 +100,12 @@ static VALUE live_file(int dir, const char *name)
     if (status == RAT_NOT_FOUND || status == RAT_BUSY || status == RAT_TORN)
         return Qnil; /* gone, or being made */
     rb_rat_set(hash, "error", text(rat_status_text(status)));
+    rb_rat_set(hash, "holder", INT2NUM(rat_live_view_holder(dir, name)));
     return hash;
 }
 
-/* live_files(live_dir) -> [{name:, pid:, service:, host:, ruby:, out_dir:, start_ns:} or {name:, error:}], of living
- * processes but this one */
+/* live_files(live_dir) -> [{name:, pid:, service:, host:, ruby:, out_dir:, start_ns:} or {name:, error:, holder:}], of
+ * living processes but this one; holder: pid of who has what cannot be read, 0 = nobody */
 static VALUE native_live_files(VALUE self, VALUE live_dir)
 {
     (void)self;
