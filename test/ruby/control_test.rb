@@ -38,12 +38,6 @@ class ControlTest < Minitest::Test
     true
   end
 
-  def wait_for(what)
-    within { sleep 0.02 until yield }
-  rescue Timeout::Error
-    flunk "waited in vain for #{what}"
-  end
-
   # A service that listens; the block gets its pid. What it wrote, when it has ended well.
   def with_service(code = SERVICE, env: {}, listening: true)
     env = { "RUBYOPT" => "-w -I#{LIB} -rratrace/auto", "RATRACE_OUT_DIR" => trace_dir, "RATRACE_PERIOD" => "0.05", **env }

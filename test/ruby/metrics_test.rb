@@ -133,12 +133,6 @@ class MetricsTest < Minitest::Test
     @metrics_dir ||= File.join(out_dir, "metrics").tap { |dir| Dir.mkdir(dir) }
   end
 
-  def wait_for(what)
-    within { sleep 0.02 until yield }
-  rescue Timeout::Error
-    flunk "waited in vain for #{what}"
-  end
-
   # A service that writes its file; the block gets its pid and the file's path. Its standard error.
   def with_service(env = {}, code: SERVICE)
     env = { "RATRACE_OUT_DIR" => File.join(out_dir, "trace"), "RATRACE_CONTROL" => "0", "RATRACE_PERIOD" => "0.05",

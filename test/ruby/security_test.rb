@@ -36,12 +36,6 @@ class SecurityTest < Minitest::Test
     File.join(out_dir, "deep/trace")
   end
 
-  def wait_for(what)
-    within { sleep 0.02 until yield }
-  rescue Timeout::Error
-    flunk "waited in vain for #{what}"
-  end
-
   def with_service(env)
     env = { "RATRACE_OUT_DIR" => trace_dir, "RATRACE_PERIOD" => "0.1", "RATRACE_LIVE_DIR" => File.join(live_dir, "own"), **env }
     run_code(SERVICE, env: env) do |_, stdin, out|

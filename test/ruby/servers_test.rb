@@ -35,12 +35,6 @@ class ServersTest < Minitest::Test
     run_process(*command, env: env, chdir: app_dir, **options, &block).tap { |outcome| refute outcome.timed_out, outcome.out + outcome.err }
   end
 
-  def wait_for(what)
-    within { sleep 0.05 until yield }
-  rescue Timeout::Error
-    flunk "waited in vain for #{what}"
-  end
-
   def calls_by_pid(method)
     events = events_in(trace_dir).select { |event| event["type"] == "call" && event["method"] == method }
     events.map { |event| event["process"] }.tally

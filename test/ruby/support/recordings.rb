@@ -69,6 +69,12 @@ module Recordings
     Timeout.timeout(seconds, &block)
   end
 
+  def wait_for(what)
+    within { sleep 0.02 until yield }
+  rescue Timeout::Error
+    flunk "waited in vain for #{what}"
+  end
+
   # Variables of this process, put back afterwards.
   def with_env(variables)
     before = variables.to_h { |name, _| [name, ENV.fetch(name, nil)] }
