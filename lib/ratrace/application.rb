@@ -8,6 +8,8 @@ module Ratrace
     NAME_BYTES = 48
     # Files that are on no disk: of `ruby -e` and irb.
     TYPED = ["-e", "(irb)"].freeze
+    # What this Ruby has behind the names of its tools: 3.3 where `ruby` is ruby3.3 and `bundle` bundle3.3.
+    SUFFIX = RbConfig::CONFIG["ruby_install_name"].delete_prefix(RbConfig::CONFIG["RUBY_BASE_NAME"]).freeze
 
     # What it was started as: the script's name, `bundle exec NAME` by the name.
     def self.program_name
@@ -16,9 +18,14 @@ module Ratrace
       name.empty? || name.start_with?("-") ? "ruby" : name[0, NAME_BYTES]
     end
 
+    # The script's name, as it is for a tool of every Ruby's.
+    def self.tool
+      File.basename($PROGRAM_NAME.to_s).delete_suffix(SUFFIX)
+    end
+
     # The command bundler is going to run in this process.
     def self.bundled
-      return unless %w[bundle bundler].include?(File.basename($PROGRAM_NAME.to_s)) && ARGV.first == "exec"
+      return unless %w[bundle bundler].include?(tool) && ARGV.first == "exec"
 
       command = ARGV.drop(1).find { |argument| !argument.start_with?("-") }
       command && File.basename(command, ".rb")

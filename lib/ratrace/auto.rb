@@ -5,11 +5,13 @@
 #
 # Programs that are Ruby's own tools are not recorded, nor is `ratrace` itself; `bundle exec` is, as the command it runs.
 begin
-  helper = %w[gem bundle bundler ri rdoc extconf.rb ratrace].include?(File.basename($PROGRAM_NAME.to_s))
-  helper &&= !(File.basename($PROGRAM_NAME).start_with?("bundle") && ARGV.first == "exec")
-  unless helper || ENV.key?("RATRACE_BOOT") || ENV["RATRACE_DISABLED"] == "1"
-    require_relative "agent"
-    Ratrace::Agent.start
+  unless ENV.key?("RATRACE_BOOT") || ENV["RATRACE_DISABLED"] == "1"
+    require_relative "application"
+    helper = %w[gem bundle bundler ri rdoc extconf.rb ratrace].include?(Ratrace::Application.tool)
+    unless helper && !Ratrace::Application.bundled
+      require_relative "agent"
+      Ratrace::Agent.start
+    end
   end
 rescue StandardError, ScriptError => e
   begin

@@ -41,6 +41,17 @@ class AutoTest < Minitest::Test
     run_process(*command, env: env, chdir: chdir, **options).tap { |outcome| refute outcome.timed_out, outcome.err }
   end
 
+  # The path of this Ruby's own tool; where there are several Rubies it may be bundle3.3.
+  def tool(name)
+    path = File.join(RbConfig::CONFIG["bindir"], RbConfig::CONFIG["ruby_install_name"].sub("ruby", name))
+    File.exist?(path) ? path : File.join(RbConfig::CONFIG["bindir"], name)
+  end
+
+  # The same tool by its usual name.
+  def plain_tool(name)
+    File.join(app_dir, name).tap { |path| File.symlink(tool(name), path) unless File.symlink?(path) }
+  end
+
   def recorded
     segments(trace_dir).empty? ? {} : calls_in(trace_dir)
   end
@@ -79,7 +90,7 @@ class AutoTest < Minitest::Test
   end
 
   def test_irb_is_recorded
-    outcome = run_auto("irb", "-f", "--noprompt", "--nosingleline", input: "def typed = 1\ntyped\n")
+    outcome = run_auto(RbConfig.ruby, tool("irb"), "-f", "--noprompt", "--nosingleline", input: "def typed = 1\ntyped\n")
     assert outcome.success?, outcome.err
     assert_equal 1, recorded["typed"]
   end
@@ -125,10 +136,12 @@ class AutoTest < Minitest::Test
   # ---------------------------------------------------------------- what is not
 
   def test_rubys_own_tools_and_ratrace_itself_are_not_recorded
-    [%w[gem --version], %w[bundle --version], %w[rdoc --version], [RbConfig.ruby, EXE, "--version"]].each do |command|
-      outcome = run_auto(*command)
+    tools = %w[gem bundle rdoc].flat_map { |name| [tool(name), plain_tool(name)] }
+    [*tools, EXE].each do |path|
+      plain = run_process(RbConfig.ruby, "-w", path, "--version", chdir: app_dir)
+      outcome = run_auto(RbConfig.ruby, path, "--version")
       assert outcome.success?, outcome.err
-      assert_empty outcome.err
+      assert_equal plain.visible, outcome.visible
     end
     refute_path_exists trace_dir
   end
@@ -137,11 +150,14 @@ class AutoTest < Minitest::Test
     app("Gemfile", "")
     app("tool", "#!#{RbConfig.ruby}\ndef work = 1\nwork\n")
     File.chmod(0o755, File.join(app_dir, "tool"))
-    outcome = run_auto("bundle", "exec", "./tool")
+    [tool("bundle"), plain_tool("bundle")].each do |bundle|
+      outcome = run_auto(RbConfig.ruby, bundle, "exec", "./tool")
 
-    assert outcome.success?, outcome.err
-    assert_equal 1, recorded["work"]
-    assert_includes Ratrace::Recording.new(trace_dir).sessions.map { |session| session[:service] }, "tool"
+      assert outcome.success?, outcome.err
+      assert_equal 1, recorded["work"]
+      assert_includes Ratrace::Recording.new(trace_dir).sessions.map { |session| session[:service] }, "tool"
+      FileUtils.rm_rf(trace_dir)
+    end
   end
 
   def test_where_it_is_disabled_nothing_is_loaded
