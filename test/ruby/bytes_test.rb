@@ -14,6 +14,7 @@ class BytesTest < Minitest::Test
   def self.messages
     @messages ||= Dir.mktmpdir do |dir|
       system("protoc", "--proto_path=#{PROTO}", "--ruby_out=#{dir}", "trace.proto", exception: true)
+      gem "google-protobuf" # this Ruby's: a system's library folder may hold another Ruby's, and comes first
       require "google/protobuf"
       load File.join(dir, "trace_pb.rb")
       Ratrace::V1
