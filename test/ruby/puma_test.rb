@@ -26,8 +26,19 @@ class PumaTest < Minitest::Test
     plugin: { puma: "plugin :ratrace" },
     middleware: { ru: "require \"ratrace/rack\"\nuse Ratrace::Rack" },
     rubyopt: { env: { "RUBYOPT" => "-w -rratrace/auto" } },
-    worker_hook: { puma: "require \"ratrace/agent\"\non_worker_boot { Ratrace::Agent.start }", master: false }
+    worker_hook: { puma: <<~RUBY, master: false }
+      require "ratrace/agent"
+      send(respond_to?(:before_worker_boot) ? :before_worker_boot : :on_worker_boot) { Ratrace::Agent.start }
+    RUBY
   }.freeze
+
+  # From 3.3 on Ruby can wait for ever in closing a pipe that a signal handler writes to. So ends a worker of Puma's: told
+  # by its handler, the server closes that pipe. Where this happens, Puma kills the worker after half a minute. A handler
+  # that leaves the writing to a thread is safe.
+  SAFE_END = <<~RUBY
+    require "puma/server"
+    Puma::Server.prepend(Module.new { def stop(sync = false) = Thread.new { super } }) if RUBY_VERSION >= "3.3"
+  RUBY
 
   def app_dir
     File.join(out_dir, "app")
@@ -46,6 +57,7 @@ class PumaTest < Minitest::Test
       threads 2, 2
       #{"preload_app!" if preload}
       bind "unix://#{out_dir}/puma.sock"
+      #{SAFE_END}
       #{puma}
     RUBY
   end
