@@ -42,6 +42,21 @@ class RandomTest < Minitest::Test
         assert_same_stacks probes.truth, Oracle::ProbeLog.of_sessions(product.sessions)
       end
     end
+
+    # Much is dropped there, and intervals begin anywhere: in calls, returns and unwinding.
+    define_method("test_program_#{seed}_keeps_its_shadow_true_in_the_smallest_slots") do
+      with_program(seed) do |program, log|
+        product = Oracle::ProductRun.new(program, env: { "PROBE_OUT" => log }, options: ["--slot-size", "16384"], lossy: true,
+                                              timeout: TIMEOUT)
+        probes = Oracle::ProbeLog.new(log)
+
+        assert_done product.run
+        assert_empty product.contradictions
+        assert_equal 0, product.verify.status.exitstatus, "verify: #{product.verify.out}#{product.verify.err}"
+        assert_equal probes.size, probes.shadows, "probes that were shown the shadow stack"
+        assert_empty probes.wrong_shadows.first(3), "shadow stacks unlike the true ones"
+      end
+    end
   end
 
   private

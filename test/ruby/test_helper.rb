@@ -25,6 +25,7 @@ module WarningsFail
 end
 Warning.extend(WarningsFail)
 
+ENV["MT_NO_PLUGINS"] = "1" # an installed gem may bring a reporter of its own
 require "minitest/autorun"
 require "open3"
 require "ratrace"

@@ -119,6 +119,21 @@ static bool is_labelled_body(const struct traced_line *line)
     return false;
 }
 
+static bool ends_with_name(const struct traced_line *line, VALUE name)
+{
+    size_t length = RB_TYPE_P(name, T_STRING) ? (size_t)RSTRING_LEN(name) : 0;
+    if (length == 0 || line->label_length < length + 1) /* and a quote */
+        return false;
+    const char *at = line->label + line->label_length - 1 - length;
+    return memcmp(at, RSTRING_PTR(name), length) == 0 && (at == line->label || at[-1] == '#' || at[-1] == '.');
+}
+
+/* A block written in C, as sort_by gives to each: rb_profile_frames shows it as its method, backtraces leave it out. */
+static bool is_block_in_c(VALUE frame, const struct traced_line *line)
+{
+    return NIL_P(rb_profile_frame_path(frame)) && !ends_with_name(line, rb_profile_frame_method_name(frame));
+}
+
 /* Without frame words nothing but a backtrace tells a method from a body of it: by the label, or (from Ruby 3.4 on, where
  * a rescue or ensure body's line has its method's label and the method below it has no line) by a frame whose line is
  * missing. Allocates; only after frames were lost. A define_method body looks like a block, but rb_profile_frames has no
@@ -135,6 +150,10 @@ static void blank_bodies(struct rb_rat_agent *agent)
     rb_profile_frames(0, count, agent->frames, numbers);
     for (int i = 0, at = 0; i < count && at < RARRAY_LEN(lines); i++, at++) {
         struct traced_line line = read_line(RARRAY_AREF(lines, at));
+        if (is_block_in_c(agent->frames[i], &line)) {
+            at--; /* this line is the next frame's */
+            continue;
+        }
         struct traced_line below = read_line(at + 1 < RARRAY_LEN(lines) ? RARRAY_AREF(lines, at + 1) : Qnil);
         bool hides_next = i + 1 < count && agent->frames[i + 1] == agent->frames[i] && numbers[i + 1] != below.number;
         if (!hides_next && !is_labelled_body(&line))
