@@ -220,6 +220,27 @@ static void more_words_than_the_slot_has_are_corrupt(void **state)
     rat_encoder_free(small);
 }
 
+static void a_gate_pulls_its_frame(void **state)
+{
+    (void)state;
+    rat_frame_id frame = add_frame(&session, "Cart", "total");
+    const uint64_t payload[RAT_GATE_WORDS] = {rat_event_pair(3, frame), rat_event_pair(RAT_GATE_CLOSED, 0), 11};
+    push_rich(&words, RAT_EVENT_GATE, payload, RAT_GATE_WORDS, 9);
+    const struct rat_body *body = encoded_body();
+    assert_int_equal(body->rich_words[0], RAT_GATE_WORDS);
+    assert_memory_equal(body->rich, payload, sizeof payload);
+    assert_int_equal(body->frame_count, 1);
+    assert_int_equal(body->frames[0].id, frame);
+}
+
+static void a_gate_of_a_frame_that_does_not_exist_is_corrupt(void **state)
+{
+    (void)state;
+    uint32_t none = session_view(&session)->frame_count + 1;
+    push_rich(&words, RAT_EVENT_GATE, (uint64_t[]){rat_event_pair(3, none), 0, 0}, RAT_GATE_WORDS, 0);
+    assert_int_equal(encode_words(), RAT_CORRUPT);
+}
+
 static void a_snapshot_pulls_its_context_its_thread_and_its_frames(void **state)
 {
     (void)state;
@@ -593,6 +614,8 @@ int main(void)
         TEST(a_snapshot_deeper_than_its_payload_is_corrupt),
         TEST(a_gate_or_a_cost_shorter_than_it_must_be_is_corrupt),
         TEST(more_words_than_the_slot_has_are_corrupt),
+        TEST(a_gate_pulls_its_frame),
+        TEST(a_gate_of_a_frame_that_does_not_exist_is_corrupt),
         TEST(a_snapshot_pulls_its_context_its_thread_and_its_frames),
         TEST(a_ring_of_parents_ends),
         TEST(a_frame_carries_all_its_fields),

@@ -30,9 +30,23 @@ static uint64_t take(struct input *input, size_t bytes)
     return value;
 }
 
+static uint32_t least_words(uint8_t kind)
+{
+    switch (kind) {
+    case RAT_EVENT_SNAPSHOT:
+        return 2;
+    case RAT_EVENT_GATE:
+        return RAT_GATE_WORDS;
+    case RAT_EVENT_COST:
+        return RAT_COST_WORDS;
+    default:
+        return 1;
+    }
+}
+
 static uint32_t make_payload(struct input *input, uint8_t kind, uint64_t *payload)
 {
-    uint32_t words = kind == RAT_EVENT_SNAPSHOT ? 2 + (uint32_t)take(input, 1) % 5 : 1 + (uint32_t)take(input, 1) % 3;
+    uint32_t words = least_words(kind) + (uint32_t)take(input, 1) % (kind == RAT_EVENT_SNAPSHOT ? 5 : 3);
     for (uint32_t i = 0; i < words; i++)
         payload[i] = take(input, 8);
     if (kind == RAT_EVENT_SNAPSHOT) {
@@ -46,6 +60,8 @@ static uint32_t make_payload(struct input *input, uint8_t kind, uint64_t *payloa
         }
     } else if (kind == RAT_EVENT_END) {
         payload[0] = (payload[0] >> 32) % (CONTEXTS + 1) << 32 | (uint32_t)payload[0];
+    } else if (kind == RAT_EVENT_GATE) {
+        payload[0] = payload[0] >> 32 << 32 | (uint32_t)payload[0] % (FRAMES + 1);
     }
     return words;
 }
@@ -54,8 +70,8 @@ static uint32_t make_words(struct input *input, uint64_t *words, struct expected
 {
     static const uint8_t kinds[16] = {
         RAT_EVENT_CALL,   RAT_EVENT_RETURN,    RAT_EVENT_CALL,   RAT_EVENT_RETURN, RAT_EVENT_C_CALL, RAT_EVENT_C_RETURN,
-        RAT_EVENT_UNWIND, RAT_EVENT_UNMATCHED, RAT_EVENT_SWITCH, 8,                30,               RAT_EVENT_SNAPSHOT,
-        RAT_EVENT_END,    RAT_EVENT_NOTE,      35,               63,
+        RAT_EVENT_UNWIND, RAT_EVENT_UNMATCHED, RAT_EVENT_SWITCH, 8,                RAT_EVENT_COST,   RAT_EVENT_SNAPSHOT,
+        RAT_EVENT_END,    RAT_EVENT_NOTE,      RAT_EVENT_GATE,   63,
     };
     uint32_t count = 0;
     while (input->size > 0 && expected->events < EVENTS_MAX) {
@@ -159,6 +175,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(body->rich_words[i] == expected->rich_words[i]);
     for (uint32_t i = 0; i < expected->rich_total; i++)
         MUST(body->rich[i] == expected->rich[i]);
+    for (uint32_t i = 0, rich = 0, at = 0; i < expected->events; i++) {
+        if (!rat_kind_is_rich(expected->kind[i]))
+            continue;
+        if (expected->kind[i] == RAT_EVENT_GATE)
+            MUST(has_frame(body, (uint32_t)expected->rich[at]));
+        at += expected->rich_words[rich++];
+    }
     for (uint32_t i = 0, ids = 0; i < expected->events; i++) {
         if (!rat_kind_has_id(expected->kind[i]))
             continue;
