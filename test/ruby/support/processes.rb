@@ -34,11 +34,11 @@ module Processes
     super
   end
 
-  # A block may talk to the running program: it gets its pid, stdin, and stdout up to what it reads itself.
-  def run_process(*command, env: {}, input: "", chdir: ROOT, timeout: Recordings::PATIENCE)
+  # A block may talk to the running program: it gets its pid, stdin, and stdout up to what it reads itself. When the block
+  # fails, the program ends.
+  def run_process(*command, env: {}, input: "", chdir: ROOT, timeout: Recordings::PATIENCE, &block)
     Open3.popen3(NEUTRAL.merge("RATRACE_LIVE_DIR" => live_dir, **env), *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
-      read_early = +""
-      read_early << yield(process.pid, stdin, out).to_s if block_given?
+      read_early = block_given? ? talk(process.pid, stdin, out, &block) : +""
       feed(stdin, input)
       readers = [out, err].map { |io| Thread.new { io.closed? ? "" : io.read } }
       timed_out = process.join(timeout).nil?
@@ -65,6 +65,14 @@ module Processes
   end
 
   private
+
+  # Open3 would wait for a program that nobody talks to any more.
+  def talk(pid, *streams)
+    done = false
+    (+"" << yield(pid, *streams).to_s).tap { done = true }
+  ensure
+    end_group(pid) unless done
+  end
 
   def feed(stdin, input)
     stdin.write(input) unless stdin.closed?
