@@ -35,9 +35,10 @@ module Processes
   end
 
   # A block may talk to the running program: it gets its pid, stdin, and stdout up to what it reads itself. When the block
-  # fails, the program ends.
+  # fails, the program ends. What programs print is UTF-8, whatever the locale.
   def run_process(*command, env: {}, input: "", chdir: ROOT, timeout: Recordings::PATIENCE, &block)
     Open3.popen3(NEUTRAL.merge("RATRACE_LIVE_DIR" => live_dir, **env), *command, pgroup: true, chdir: chdir) do |stdin, out, err, process|
+      [out, err].each { |io| io.set_encoding(Encoding::UTF_8) }
       read_early = block_given? ? talk(process.pid, stdin, out, &block) : +""
       feed(stdin, input)
       readers = [out, err].map { |io| Thread.new { io.closed? ? "" : io.read } }
