@@ -9,6 +9,7 @@ module Oracle
   class ProductRun
     PROJECT = File.expand_path("../..", __dir__)
     EXE = File.join(PROJECT, "exe/ratrace")
+    PRELOAD = ENV.to_h.slice("LD_PRELOAD").freeze # a sanitizer's
 
     attr_reader :run, :replays, :verify
 
@@ -16,7 +17,7 @@ module Oracle
     def initialize(program, *arguments, options: [], env: {}, requires: [], lossy: false, timeout: ProgramRun::TIMEOUT)
       Dir.mktmpdir do |dir|
         rubyopt = ["-w", *requires.map { |file| "-r#{file}" }].join(" ")
-        variables = { "ORACLE_PROGRAM" => program, "ORACLE_OUT_DIR" => dir, "RUBYOPT" => rubyopt, **env }
+        variables = { "ORACLE_PROGRAM" => program, "ORACLE_OUT_DIR" => dir, "RUBYOPT" => rubyopt, **PRELOAD, **env }
         @run = ProgramRun.new("-I#{PROJECT}/lib", EXE, "record", "--out-dir", dir, *options, program, "--", *arguments,
                               env: variables, timeout: timeout)
         ratrace("recover", dir) # a process that was killed, or went by `exit!` or `exec`, closed nothing
@@ -40,7 +41,7 @@ module Oracle
     private
 
     def ratrace(*arguments)
-      ProgramRun.new("-I#{PROJECT}/lib", EXE, *arguments)
+      ProgramRun.new("-I#{PROJECT}/lib", EXE, *arguments, env: PRELOAD)
     end
 
     # The events of each process life, in order.

@@ -11,10 +11,13 @@ module Oracle
     # Small stacks, so that an overflow is soon reached and the oracle, which looks at all frames, is soon done.
     SMALL_STACK = { "RUBY_THREAD_VM_STACK_SIZE" => (128 * 1024).to_s }.freeze
 
+    # A sanitizer is for our extension; without that it would only cost time.
+    BARE = { "RUBYOPT" => nil, "LD_PRELOAD" => nil }.freeze
+
     attr_reader :out, :err, :status
 
     def initialize(*arguments, env: {}, timeout: TIMEOUT)
-      command = [{ "RUBYOPT" => nil, **SMALL_STACK, **env }, RbConfig.ruby, *arguments]
+      command = [{ **BARE, **SMALL_STACK, **env }, RbConfig.ruby, *arguments]
       Open3.popen3(*command, pgroup: true) do |input, out, err, process|
         input.close
         finish(out, err, process, timeout)

@@ -26,14 +26,15 @@ class ScopedOracleTest < Minitest::Test
       6
     ]
   }.freeze
-  PUBLIC_PATH = ENV["RATRACE_FRAME_WORDS"] == "0"
+  # Traits of this run that a program may refuse.
+  TRAITS = ["scoped", ("public_path" if ENV["RATRACE_FRAME_WORDS"] == "0"), ("sanitizer" if ENV.key?("RATRACE_SANITIZE"))].compact
 
   Oracle::CorpusProgram.all.each.with_index do |program, index|
     CHOICES.each do |name, (trace, wanted, step)|
       next unless (index % step).zero?
 
       define_method("test_#{program.name}_traced_#{name}_is_recorded_as_far_as_it_was_asked_for") do
-        skip "not for this program" if program.refuses?("scoped") || (PUBLIC_PATH && program.refuses?("public_path"))
+        skip "not for this program" if TRAITS.any? { |trait| program.refuses?(trait) }
 
         assert_scoped(program.path, trace, wanted)
       end
