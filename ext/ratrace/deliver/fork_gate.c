@@ -21,17 +21,26 @@ static void pause_a_moment(void)
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
+bool rat_fork_gate_try(void)
+{
+    if (depth > 0) {
+        depth++;
+        return true;
+    }
+    atomic_fetch_add_explicit(&inside, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&forking, memory_order_seq_cst) == 0) {
+        depth = 1;
+        return true;
+    }
+    atomic_fetch_sub_explicit(&inside, 1, memory_order_seq_cst);
+    pause_a_moment();
+    return false;
+}
+
 void rat_fork_gate_enter(void)
 {
-    if (depth++ > 0)
-        return;
-    for (;;) {
-        atomic_fetch_add_explicit(&inside, 1, memory_order_seq_cst);
-        if (atomic_load_explicit(&forking, memory_order_seq_cst) == 0)
-            return;
-        atomic_fetch_sub_explicit(&inside, 1, memory_order_seq_cst);
-        pause_a_moment();
-    }
+    while (!rat_fork_gate_try())
+        ;
 }
 
 void rat_fork_gate_leave(void)
@@ -61,13 +70,15 @@ void rat_fork_gate_lookup_end(void)
     atomic_store_explicit(&lookup_until, 0, memory_order_seq_cst);
 }
 
-/* Nobody enters any more, so once nobody is inside no look-up begins either. */
+/* `until` bounds the wait for who is inside, its age that for a look-up. Nobody enters any more, so once nobody is inside
+ * no look-up begins either. */
 static bool must_wait(uint64_t until)
 {
-    if (atomic_load_explicit(&inside, memory_order_seq_cst) != 0)
-        return rat_clock_ns(CLOCK_MONOTONIC) < until;
+    uint64_t now = rat_clock_ns(CLOCK_MONOTONIC);
+    if (atomic_load_explicit(&inside, memory_order_seq_cst) != 0 && now < until)
+        return true;
     uint64_t lookup = atomic_load_explicit(&lookup_until, memory_order_seq_cst);
-    return lookup != 0 && rat_clock_ns(CLOCK_MONOTONIC) < lookup;
+    return lookup != 0 && now < lookup;
 }
 
 static void before_fork(void)

@@ -18,6 +18,7 @@
 #ifndef RAT_DELIVER_FORK_GATE_H
 #define RAT_DELIVER_FORK_GATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 extern uint64_t rat_fork_gate_ns;        /* 50 ms; a test may set another */
@@ -26,6 +27,8 @@ extern uint64_t rat_fork_gate_lookup_ns; /* 20 ms */
 void rat_fork_gate_install(void); /* once a process; again is no harm, by one thread at a time */
 void rat_fork_gate_enter(void);
 void rat_fork_gate_leave(void);
+/* Enter unless a fork is under way; then false, a moment later. */
+bool rat_fork_gate_try(void);
 /* Between two pieces of long work: a fork that waits goes first. */
 void rat_fork_gate_pass(void);
 /* A look-up begins, to be called inside the gate; it has ended, from anywhere. One left behind needs no end. */

@@ -423,11 +423,16 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         }
         rat_fork_gate_leave(); /* multi_wait only polls */
         RAT_TEST_POINT(http->looks_up ? "http.resolving" : "http.waiting");
-        CURLMcode waited =
-            rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
-        if (waited == CURLM_OK && left > (wake.revents != 0))
-            end_look_up(http); /* it was its answer, which a fork may be waiting for */
-        rat_fork_gate_enter();
+        CURLMcode waited;
+        bool is_inside = false;
+        while (!is_inside) { /* a fork that waits for a look-up must hear of its end: nobody waits at the gate before */
+            waited = rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
+            if (waited != CURLM_OK || left > (wake.revents != 0))
+                end_look_up(http);
+            if (!http->looks_up)
+                rat_fork_gate_enter();
+            is_inside = !http->looks_up || rat_fork_gate_try();
+        }
         if (waited != CURLM_OK)
             return CURLE_OUT_OF_MEMORY;
         woken = woken || wake.revents != 0; /* it stays readable until its owner looks */
