@@ -363,4 +363,33 @@ class FidelityTest < Minitest::Test
       exit 15
     RUBY
   end
+
+  # A new thread's first call asks Ruby for the thread's name. What was to be recorded may be gone when the answer comes.
+  def test_a_recording_may_stop_while_a_new_thread_is_asked_for_its_name
+    out = run_well(<<~RUBY, out_dir)
+      require "ratrace"
+      ASKED, STOPPED = Queue.new, Queue.new
+      class UnboundMethod
+        alias_method :bind_and_call, :bind_call
+        def bind_call(object)
+          ASKED << self
+          STOPPED.pop
+          bind_and_call(object)
+        end
+      end
+      def leaf = 5
+      2.times do |restarts|
+        Ratrace.start(out_dir: ARGV.first)
+        thread = Thread.new { leaf }
+        ASKED.pop
+        Ratrace.stop
+        Ratrace.start(out_dir: ARGV.first) if restarts == 1
+        2.times { STOPPED << true } # the new recording asks, too
+        p thread.value
+        Ratrace.stop
+        STOPPED.clear
+      end
+    RUBY
+    assert_equal "5\n" * 2, out
+  end
 end

@@ -86,28 +86,37 @@ static VALUE call_thread_name(VALUE thread)
     return rb_funcall(thread_name_method, id_bind_call, 1, thread);
 }
 
-static rat_name_id thread_name(struct rb_rat_agent *agent, VALUE thread)
+/* Calls Ruby, so other threads may run, and stop the recording, before it returns. */
+static VALUE thread_name(struct rb_rat_agent *agent, VALUE thread)
 {
     if (thread == rb_thread_main() && agent->main)
-        return rb_rat_name_string(agent->names, rb_str_new_cstr("main"));
+        return rb_str_new_cstr("main");
     int failed;
     VALUE name = rb_protect(call_thread_name, thread, &failed);
     if (failed)
         rb_set_errinfo(Qnil);
-    return failed ? 0 : rb_rat_name_string(agent->names, name);
+    return failed ? Qnil : name;
 }
 
-/* Dictionary id of the running thread; 0 = full. Kept on the thread as generation and id. */
+static bool has_ended(const struct rb_rat_agent *agent, uint64_t generation)
+{
+    return !rb_rat_agent_live(agent) || agent->generation != generation;
+}
+
+/* Dictionary id of the running thread; 0 = full, or the recording has ended. Kept on the thread as generation and id. */
 static rat_context_id thread_id(struct rb_rat_agent *agent, uint64_t now)
 {
     VALUE thread = rb_thread_current();
     VALUE state = hung_on(agent, thread, id_thread);
-    uint64_t key = (agent->generation & 0xFFFFFF) << 24;
+    uint64_t generation = agent->generation, key = (generation & 0xFFFFFF) << 24;
     if (FIXNUM_P(state) && ((uint64_t)FIX2LONG(state) & ~UINT64_C(0xFFFFFF)) == key)
         return (rat_context_id)(FIX2LONG(state) & 0xFFFFFF);
+    VALUE name = thread_name(agent, thread);
+    if (has_ended(agent, generation))
+        return 0;
     struct rat_context_entry entry = {
         .kind = RAT_CONTEXT_THREAD,
-        .name = thread_name(agent, thread),
+        .name = rb_rat_name_string(agent->names, name),
         .lane = agent->hot->recorder.lane_number,
         .os_tid = (uint64_t)syscall(SYS_gettid),
         .seen_ticks = now,
@@ -156,6 +165,7 @@ bool rb_rat_context_enter(struct rb_rat_agent *agent, uintptr_t ec, bool fresh, 
         agent->no_context++;
         return false;
     }
+    uint64_t generation = agent->generation;
     VALUE fiber = rb_fiber_current();
     struct fiber_state *state = state_of_fiber(agent, fiber, fresh);
     if (state == NULL) {
@@ -169,6 +179,10 @@ bool rb_rat_context_enter(struct rb_rat_agent *agent, uintptr_t ec, bool fresh, 
     };
     if (state->context->id == 0)
         entry.parent = thread_id(agent, now);
+    if (has_ended(agent, generation)) {
+        agent->no_context++;
+        return false;
+    }
     rat_recorder_bury(recorder, now);
     if (!rat_recorder_switch(recorder, state->context, &entry, now))
         return false;
