@@ -51,7 +51,7 @@ module Ratrace
         raise Error, "process #{pid} does not listen in #{dir}; is it recorded as a service, for a second at least? " \
                      "--dir names its output directory"
       rescue Errno::EPIPE, Errno::ECONNRESET
-        raise Error, "process #{pid} hung up; only its own user is heard"
+        raise Error, "process #{pid} hung up: it is ending, or belongs to another user, and hears only that one"
       end
 
       # Where its socket was bound, as the kernel tells it; it got its name from a temporary one.
