@@ -57,8 +57,17 @@ class GovernorTest < Minitest::Test
     omissions.each_with_object(Hash.new(0)) { |span, sums| sums[span[:frame][:method]] += span[:left_out] }
   end
 
+  # Events that found no room, calls and returns: none, unless the machine left the serializer no time.
+  def dropped
+    account_of(out_dir)[:sessions].sum { |session| session[:lanes].sum { |lane| lane[:dropped].values.sum } }
+  end
+
   def assert_all_accounted_for(calls)
-    calls.each { |name, count| assert_equal count, recorded.fetch(name, 0) + left_out[name], name }
+    lost = dropped
+    calls.each do |name, count|
+      missing = count - recorded.fetch(name, 0) - left_out[name]
+      assert_includes 0..lost, missing, "calls of #{name}, of #{count}, that nothing accounts for but #{lost} drops"
+    end
     verified = run_process(RbConfig.ruby, EXE, "verify", out_dir)
     assert verified.success?, verified.out
   end
