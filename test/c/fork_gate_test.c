@@ -145,6 +145,32 @@ static void test_a_fork_waits_for_a_look_up(void **state)
     pthread_join(thread, NULL);
 }
 
+/* The look-up's end is seen to inside the gate: who does that must not wait for the fork that waits for it. */
+static void *end_look_up_inside(void *unused)
+{
+    begin_look_up();
+    atomic_store(&is_inside, 1);
+    while (!atomic_load(&fork_waits))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    while (!rat_fork_gate_try_for_lookup())
+        ;
+    rat_fork_gate_lookup_end();
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); /* the fork still waits for us to leave */
+    atomic_store(&is_inside, 0);
+    rat_fork_gate_leave();
+    return unused;
+}
+
+static void test_a_look_ups_owner_is_let_in_while_a_fork_waits_for_it(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, end_look_up_inside, NULL), 0);
+    WAIT_FOR(is_inside);
+    assert_true(fork_and_look(0));
+    pthread_join(thread, NULL);
+}
+
 static void test_a_fork_waits_for_no_look_up_that_has_grown_old(void **state)
 {
     (void)state;
@@ -165,6 +191,7 @@ int main(void)
         TEST(test_a_fork_never_waits_for_ever),
         TEST(test_forks_go_first_between_two_pieces_of_work),
         TEST(test_a_fork_waits_for_a_look_up),
+        TEST(test_a_look_ups_owner_is_let_in_while_a_fork_waits_for_it),
         TEST(test_a_fork_waits_for_no_look_up_that_has_grown_old),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

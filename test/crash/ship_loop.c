@@ -127,6 +127,8 @@ int main(int count, char **arguments)
         slowest = took > slowest ? took : slowest;
         int status;
         REQUIRE(waitpid(child, &status, 0) == child);
+        if (status != 0)
+            fprintf(stderr, "child %d of fork %" PRIu64 " ended with status %#x\n", (int)child, i, (unsigned)status);
         REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     REQUIRE(rat_shipper_stop(shipper, 0, NULL) == RAT_OK);

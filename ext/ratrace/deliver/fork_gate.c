@@ -9,7 +9,7 @@
 #include "base/testpoint.h"
 
 uint64_t rat_fork_gate_ns = UINT64_C(50000000);
-uint64_t rat_fork_gate_lookup_ns = UINT64_C(20000000);
+uint64_t rat_fork_gate_lookup_ns = UINT64_C(50000000);
 
 /* Each side announces itself, then looks for the other; seq_cst, so that not both see nobody. */
 static _Atomic uint32_t inside, forking;
@@ -21,14 +21,21 @@ static void pause_a_moment(void)
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-bool rat_fork_gate_try(void)
+static bool is_young(uint64_t now)
+{
+    uint64_t lookup = atomic_load_explicit(&lookup_until, memory_order_seq_cst);
+    return lookup != 0 && now < lookup;
+}
+
+static bool try_to_enter(bool looks_up)
 {
     if (depth > 0) {
         depth++;
         return true;
     }
     atomic_fetch_add_explicit(&inside, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&forking, memory_order_seq_cst) == 0) {
+    if (atomic_load_explicit(&forking, memory_order_seq_cst) == 0 ||
+        (looks_up && is_young(rat_clock_ns(CLOCK_MONOTONIC)))) {
         depth = 1;
         return true;
     }
@@ -37,9 +44,14 @@ bool rat_fork_gate_try(void)
     return false;
 }
 
+bool rat_fork_gate_try_for_lookup(void)
+{
+    return try_to_enter(true);
+}
+
 void rat_fork_gate_enter(void)
 {
-    while (!rat_fork_gate_try())
+    while (!try_to_enter(false))
         ;
 }
 
@@ -70,15 +82,13 @@ void rat_fork_gate_lookup_end(void)
     atomic_store_explicit(&lookup_until, 0, memory_order_seq_cst);
 }
 
-/* `until` bounds the wait for who is inside, its age that for a look-up. Nobody enters any more, so once nobody is inside
- * no look-up begins either. */
+/* `until` bounds the wait for who is inside, its age that for a look-up. Nobody enters any more but the look-up's owner,
+ * so once nobody is inside no look-up begins either. The owner enters only while a fork waits for its look-up: it asks the
+ * clock after it announced itself, and here the clock is asked before its announcement is looked for. */
 static bool must_wait(uint64_t until)
 {
     uint64_t now = rat_clock_ns(CLOCK_MONOTONIC);
-    if (atomic_load_explicit(&inside, memory_order_seq_cst) != 0 && now < until)
-        return true;
-    uint64_t lookup = atomic_load_explicit(&lookup_until, memory_order_seq_cst);
-    return lookup != 0 && now < lookup;
+    return (atomic_load_explicit(&inside, memory_order_seq_cst) != 0 && now < until) || is_young(now);
 }
 
 static void before_fork(void)

@@ -425,14 +425,13 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         RAT_TEST_POINT(http->looks_up ? "http.resolving" : "http.waiting");
         CURLMcode waited;
         bool is_inside = false;
-        while (!is_inside) { /* a fork that waits for a look-up must hear of its end: nobody waits at the gate before */
+        do { /* a look-up's thread is joined in multi_perform: a fork that waits for that lets us in */
             waited = rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
-            if (waited != CURLM_OK || left > (wake.revents != 0))
-                end_look_up(http);
-            if (!http->looks_up)
+            if (http->looks_up)
+                is_inside = rat_fork_gate_try_for_lookup();
+            else
                 rat_fork_gate_enter();
-            is_inside = !http->looks_up || rat_fork_gate_try();
-        }
+        } while (http->looks_up && !is_inside);
         if (waited != CURLM_OK)
             return CURLE_OUT_OF_MEMORY;
         woken = woken || wake.revents != 0; /* it stays readable until its owner looks */
