@@ -424,14 +424,11 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         rat_fork_gate_leave(); /* multi_wait only polls */
         RAT_TEST_POINT(http->looks_up ? "http.resolving" : "http.waiting");
         CURLMcode waited;
-        bool is_inside = false;
-        do { /* a look-up's thread is joined in multi_perform: a fork that waits for that lets us in */
+        do /* a look-up's thread is joined in multi_perform: a fork that waits for that lets us in */
             waited = rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
-            if (http->looks_up)
-                is_inside = rat_fork_gate_try_for_lookup();
-            else
-                rat_fork_gate_enter();
-        } while (http->looks_up && !is_inside);
+        while (http->looks_up && !rat_fork_gate_try_for_lookup());
+        if (!http->looks_up)
+            rat_fork_gate_enter();
         if (waited != CURLM_OK)
             return CURLE_OUT_OF_MEMORY;
         woken = woken || wake.revents != 0; /* it stays readable until its owner looks */
