@@ -2,9 +2,9 @@
  *
  * Every multi handle has such a pair, and every look-up of a name. Before libcurl took eventfds for them (8.11, and only
  * where there are any) it opened sockets or pipes without CLOEXEC, and it tells their numbers to nobody; all programs that
- * the host starts meanwhile would inherit them. So they are found, and given CLOEXEC. A descriptor of the host's is never
- * taken for one of them: the reading end of a multi handle's pair is what turns readable when libcurl is told to wake,
- * that of a look-up's pair is what libcurl waits for, and the other end is the next one made, together with it.
+ * the host starts meanwhile would inherit them. So they are found, and given CLOEXEC. The reading end of a multi handle's
+ * pair is what turns readable when libcurl is told to wake, that of a look-up's pair is what libcurl waits for, and the
+ * other end is the next one made, together with it. A descriptor of the host's would have to look the same in all of this.
  * A program that is started between the making and the finding, some microseconds, still inherits them.
  *
  * Threads: the one that uses the multi handle.
