@@ -5,6 +5,7 @@
 
 #include "base/fence.h"
 #include "ruby/rb_canary.h"
+#include "ruby/rb_hash.h"
 
 /* Text of a file's Session: bytes somebody else wrote. */
 static VALUE text(const char *bytes)

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "ruby/rb_hash.h"
+
 #define SAMPLES 96
 #define STACK 32
 #define FRAME_BYTES_MIN 32
@@ -143,7 +145,7 @@ static VALUE watch_methods(VALUE nest)
     for (long i = 0; i < RARRAY_LEN(methods); i++) {
         VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, watch_tracepoint, NULL);
         VALUE target = rb_hash_new();
-        rb_hash_aset(target, ID2SYM(rb_intern("target")), RARRAY_AREF(methods, i));
+        rb_rat_set(target, "target", RARRAY_AREF(methods, i));
         rb_funcallv_kw(tracepoint, rb_intern("enable"), 1, &target, RB_PASS_KEYWORDS);
         rb_ary_push(watching, tracepoint);
     }

@@ -3,6 +3,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "ruby/rb_hash.h"
+
 #define OUTLIER_NS 2000.0 /* longer, and the thread was not running, or a GC was */
 #define SMOOTH 4.0
 #define SERIALIZER_EVENT_NS 10.0 /* until it is known */
@@ -108,14 +110,13 @@ VALUE rb_rat_cost_stats(void)
     const struct rb_rat_cost *cost = &rb_rat_cost;
     double own = cost->hooks_ns + (double)cost->serializer_ns;
     VALUE hash = rb_hash_new();
-    rb_hash_aset(hash, ID2SYM(rb_intern("share")),
-                 DBL2NUM(cost->process_ns > 0 ? own / (double)cost->process_ns : 0.0));
-    rb_hash_aset(hash, ID2SYM(rb_intern("recent_share")), DBL2NUM(cost->share));
-    rb_hash_aset(hash, ID2SYM(rb_intern("hook_ns")), DBL2NUM(cost->hook_ns));
-    rb_hash_aset(hash, ID2SYM(rb_intern("gate_ns")), DBL2NUM(cost->gate_ns));
-    rb_hash_aset(hash, ID2SYM(rb_intern("hooks_ns")), ULL2NUM((unsigned long long)cost->hooks_ns));
-    rb_hash_aset(hash, ID2SYM(rb_intern("serializer_ns")), ULL2NUM(cost->serializer_ns));
-    rb_hash_aset(hash, ID2SYM(rb_intern("process_ns")), ULL2NUM(cost->process_ns));
-    rb_hash_aset(hash, ID2SYM(rb_intern("gvl_ns")), ULL2NUM((unsigned long long)cost->gvl_ns));
+    rb_rat_set(hash, "share", DBL2NUM(cost->process_ns > 0 ? own / (double)cost->process_ns : 0.0));
+    rb_rat_set(hash, "recent_share", DBL2NUM(cost->share));
+    rb_rat_set(hash, "hook_ns", DBL2NUM(cost->hook_ns));
+    rb_rat_set(hash, "gate_ns", DBL2NUM(cost->gate_ns));
+    rb_rat_set(hash, "hooks_ns", ULL2NUM((unsigned long long)cost->hooks_ns));
+    rb_rat_set(hash, "serializer_ns", ULL2NUM(cost->serializer_ns));
+    rb_rat_set(hash, "process_ns", ULL2NUM(cost->process_ns));
+    rb_rat_set(hash, "gvl_ns", ULL2NUM((unsigned long long)cost->gvl_ns));
     return hash;
 }

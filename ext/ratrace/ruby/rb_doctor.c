@@ -10,6 +10,7 @@
 #include <zstd.h>
 
 #include "deliver/curl_library.h"
+#include "ruby/rb_hash.h"
 
 /* "3.1.2 x86_64-linux-gnu"; the minor version of it counts. */
 static const char built_for[] = RAT_BUILT_FOR;
@@ -23,21 +24,16 @@ void rb_rat_doctor_check_ruby(void)
              major, minor, ruby_api_version[0], ruby_api_version[1]);
 }
 
-static void put(VALUE hash, const char *name, VALUE value)
-{
-    rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
-}
-
 /* libraries: versions, and of those that are loaded on demand why they cannot be had, else nil. */
 static VALUE native_libraries(VALUE self)
 {
     (void)self;
     char why[256] = "";
     VALUE hash = rb_hash_new();
-    put(hash, "zstd", rb_str_new_cstr(ZSTD_versionString()));
-    put(hash, "protobuf_c", rb_str_new_cstr(protobuf_c_version()));
-    put(hash, "curl_missing", rat_curl_load(why, sizeof why) == RAT_OK ? Qnil : rb_str_new_cstr(why));
-    put(hash, "crypto_missing", rat_crypto_load(why, sizeof why) == RAT_OK ? Qnil : rb_str_new_cstr(why));
+    rb_rat_set(hash, "zstd", rb_str_new_cstr(ZSTD_versionString()));
+    rb_rat_set(hash, "protobuf_c", rb_str_new_cstr(protobuf_c_version()));
+    rb_rat_set(hash, "curl_missing", rat_curl_load(why, sizeof why) == RAT_OK ? Qnil : rb_str_new_cstr(why));
+    rb_rat_set(hash, "crypto_missing", rat_crypto_load(why, sizeof why) == RAT_OK ? Qnil : rb_str_new_cstr(why));
     return hash;
 }
 
@@ -51,10 +47,10 @@ static VALUE native_filesystem(VALUE self, VALUE path)
     if (statvfs(RSTRING_PTR(path), &space) != 0 || statfs(RSTRING_PTR(path), &kind) != 0)
         rb_sys_fail_str(path);
     VALUE hash = rb_hash_new();
-    put(hash, "free", ULL2NUM((unsigned long long)space.f_bavail * space.f_frsize));
-    put(hash, "total", ULL2NUM((unsigned long long)space.f_blocks * space.f_frsize));
-    put(hash, "read_only", (space.f_flag & ST_RDONLY) != 0 ? Qtrue : Qfalse);
-    put(hash, "tmpfs", kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC ? Qtrue : Qfalse);
+    rb_rat_set(hash, "free", ULL2NUM((unsigned long long)space.f_bavail * space.f_frsize));
+    rb_rat_set(hash, "total", ULL2NUM((unsigned long long)space.f_blocks * space.f_frsize));
+    rb_rat_set(hash, "read_only", (space.f_flag & ST_RDONLY) != 0 ? Qtrue : Qfalse);
+    rb_rat_set(hash, "tmpfs", kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC ? Qtrue : Qfalse);
     return hash;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "ruby/rb_cost.h"
+#include "ruby/rb_hash.h"
 #include "ruby/rb_pulse.h"
 #include "ruby/rb_site.h"
 
@@ -249,10 +250,10 @@ void rb_rat_governor_end(struct rb_rat_agent *agent)
 VALUE rb_rat_governor_stats(void)
 {
     VALUE hash = rb_hash_new();
-    rb_hash_aset(hash, ID2SYM(rb_intern("limit")), DBL2NUM(governor.limit));
-    rb_hash_aset(hash, ID2SYM(rb_intern("closed")), UINT2NUM(governor.closed_count));
-    rb_hash_aset(hash, ID2SYM(rb_intern("closings")), ULL2NUM(governor.closings));
-    rb_hash_aset(hash, ID2SYM(rb_intern("openings")), ULL2NUM(governor.openings));
-    rb_hash_aset(hash, ID2SYM(rb_intern("windows")), ULL2NUM(governor.windows));
+    rb_rat_set(hash, "limit", DBL2NUM(governor.limit));
+    rb_rat_set(hash, "closed", UINT2NUM(governor.closed_count));
+    rb_rat_set(hash, "closings", ULL2NUM(governor.closings));
+    rb_rat_set(hash, "openings", ULL2NUM(governor.openings));
+    rb_rat_set(hash, "windows", ULL2NUM(governor.windows));
     return hash;
 }

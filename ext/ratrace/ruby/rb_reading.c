@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ruby/rb_hash.h"
+
 #define PIECE 262144 /* events between two looks at `cancelled` */
 
 static void reading_release(struct rb_rat_reading *reading)
@@ -54,7 +56,7 @@ VALUE rb_rat_reading_new(VALUE paths, VALUE options, struct rb_rat_reading **out
     VALUE checked = rb_ary_new();
     for (long i = 0; i < RARRAY_LEN(paths); i++)
         rb_ary_push(checked, rb_get_path(RARRAY_AREF(paths, i)));
-    VALUE memory_max = rb_hash_aref(options, ID2SYM(rb_intern("memory_max")));
+    VALUE memory_max = rb_rat_get(options, "memory_max");
     size_t bytes = NIL_P(memory_max) ? 0 : NUM2SIZET(memory_max);
 
     struct rb_rat_reading *reading;

@@ -47,12 +47,6 @@ VALUE rb_rat_reading_rows(struct rb_rat_reading *reading, size_t thread);
 /* {sessions: [...], files: [...]}: who was recorded, and what became of every event. */
 VALUE rb_rat_reading_account(struct rb_rat_reading *reading);
 
-/* A field of a Hash with symbols for keys. */
-static inline void rb_rat_set(VALUE hash, const char *key, VALUE value)
-{
-    rb_hash_aset(hash, ID2SYM(rb_intern(key)), value);
-}
-
 /* "instance", "c_singleton", ... */
 const char *rb_rat_kind_name(uint32_t kind);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ruby/rb_event.h"
+#include "ruby/rb_hash.h"
 #include "ruby/rb_reading.h"
 
 #define BATCH 8192 /* events read ahead of the block */
@@ -87,7 +88,7 @@ static VALUE nodes_of(struct rb_rat_reading *reading, double min_share)
         rb_rat_set(hash, "children", rb_ary_new());
         rb_ary_store(nodes, id, hash);
         if (node->parent != 0)
-            rb_ary_push(rb_hash_aref(parent, ID2SYM(rb_intern("children"))), hash);
+            rb_ary_push(rb_rat_get(parent, "children"), hash);
     }
     return nodes;
 }
@@ -106,8 +107,7 @@ static VALUE thread_hash(struct profile_call *call, size_t index, VALUE nodes)
     if (call->threads)
         rb_rat_set(hash, "rows", rb_rat_reading_rows(call->reading, index));
     if (call->tree)
-        rb_rat_set(hash, "children",
-                   rb_hash_aref(rb_ary_entry(nodes, (long)thread->root), ID2SYM(rb_intern("children"))));
+        rb_rat_set(hash, "children", rb_rat_get(rb_ary_entry(nodes, (long)thread->root), "children"));
     return hash;
 }
 
@@ -131,22 +131,17 @@ static VALUE run_profile(VALUE data)
     return result;
 }
 
-static VALUE option(VALUE options, const char *name)
-{
-    return rb_hash_aref(options, ID2SYM(rb_intern(name)));
-}
-
 /* profile(paths, memory_max: nil, nodes_max: nil, merged: false, threads: false, tree: false, min_share: 0.0)
  * -> {sessions:, files:, rows:, threads:, total_ns:, folded:} */
 static VALUE native_profile(VALUE self, VALUE paths, VALUE options)
 {
     (void)self;
     Check_Type(options, T_HASH);
-    VALUE nodes_max = option(options, "nodes_max"), min_share = option(options, "min_share");
+    VALUE nodes_max = rb_rat_get(options, "nodes_max"), min_share = rb_rat_get(options, "min_share");
     struct profile_call call = {
-        .threads = RTEST(option(options, "threads")),
-        .tree = RTEST(option(options, "tree")),
-        .merged = RTEST(option(options, "merged")),
+        .threads = RTEST(rb_rat_get(options, "threads")),
+        .tree = RTEST(rb_rat_get(options, "tree")),
+        .merged = RTEST(rb_rat_get(options, "merged")),
         .nodes_max = NIL_P(nodes_max) ? 0 : NUM2UINT(nodes_max),
         .min_share = NIL_P(min_share) ? 0 : NUM2DBL(min_share),
     };

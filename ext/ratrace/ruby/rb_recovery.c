@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "deliver/recovery.h"
+#include "ruby/rb_hash.h"
 #include "ruby/rb_status.h"
 
 #define LINES_MAX 256
@@ -32,11 +33,6 @@ static void *recover_nogvl(void *data)
     return NULL;
 }
 
-static void put(VALUE hash, const char *name, VALUE value)
-{
-    rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
-}
-
 /* Native.recover(out_dir, live_dir = nil): what was done, as a Hash; Ratrace::Error where there is no such directory. */
 static VALUE native_recover(int argc, VALUE *argv, VALUE self)
 {
@@ -62,17 +58,17 @@ static VALUE native_recover(int argc, VALUE *argv, VALUE self)
     if (recovering.status == RAT_NOT_FOUND)
         rb_rat_status_raise(recovering.status, "recover", "no such directory");
     VALUE hash = rb_hash_new();
-    put(hash, "status", rb_str_new_cstr(rat_status_text(recovering.status)));
-    put(hash, "ok", recovering.status == RAT_OK ? Qtrue : Qfalse);
-    put(hash, "segments", UINT2NUM(recovering.result.segments));
-    put(hash, "alive", UINT2NUM(recovering.result.alive));
-    put(hash, "failed", UINT2NUM(recovering.result.failed));
-    put(hash, "chunks", ULL2NUM(recovering.result.chunks));
-    put(hash, "events", ULL2NUM(recovering.result.events));
-    put(hash, "in_flight", ULL2NUM(recovering.result.in_flight));
-    put(hash, "cut_bytes", ULL2NUM(recovering.result.cut_bytes));
-    put(hash, "power_lost", ULL2NUM(recovering.result.power_lost));
-    put(hash, "lines", lines);
+    rb_rat_set(hash, "status", rb_str_new_cstr(rat_status_text(recovering.status)));
+    rb_rat_set(hash, "ok", recovering.status == RAT_OK ? Qtrue : Qfalse);
+    rb_rat_set(hash, "segments", UINT2NUM(recovering.result.segments));
+    rb_rat_set(hash, "alive", UINT2NUM(recovering.result.alive));
+    rb_rat_set(hash, "failed", UINT2NUM(recovering.result.failed));
+    rb_rat_set(hash, "chunks", ULL2NUM(recovering.result.chunks));
+    rb_rat_set(hash, "events", ULL2NUM(recovering.result.events));
+    rb_rat_set(hash, "in_flight", ULL2NUM(recovering.result.in_flight));
+    rb_rat_set(hash, "cut_bytes", ULL2NUM(recovering.result.cut_bytes));
+    rb_rat_set(hash, "power_lost", ULL2NUM(recovering.result.power_lost));
+    rb_rat_set(hash, "lines", lines);
     return hash;
 }
 

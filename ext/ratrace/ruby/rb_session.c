@@ -13,6 +13,7 @@
 #include "ruby/rb_context.h"
 #include "ruby/rb_cost.h"
 #include "ruby/rb_governor.h"
+#include "ruby/rb_hash.h"
 #include "ruby/rb_hook.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_pulse.h"
@@ -528,11 +529,6 @@ static VALUE native_attach(VALUE self)
 
 /* ---------------------------------------------------------------- looking */
 
-static void put(VALUE hash, const char *name, VALUE value)
-{
-    rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
-}
-
 static VALUE drops_hash(const uint64_t *drop)
 {
     static const char *const names[RAT_DROP_CAUSES] = {
@@ -543,7 +539,7 @@ static VALUE drops_hash(const uint64_t *drop)
     VALUE hash = rb_hash_new();
     for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
         if (names[cause] != NULL)
-            put(hash, names[cause], ULL2NUM(drop[cause]));
+            rb_rat_set(hash, names[cause], ULL2NUM(drop[cause]));
     return hash;
 }
 
@@ -554,13 +550,14 @@ static VALUE native_stats(VALUE self)
     const struct rat_recorder *recorder = &agent->hot->recorder;
     VALUE hash = rb_hash_new();
     bool live = RUNNING && !is_forked();
-    put(hash, "recording", live ? Qtrue : Qfalse);
-    put(hash, "frame_path", now_running.probed != 0 ? rb_str_new_cstr(now_running.frame_bytes && agent->words ? "words" : "public") : Qnil);
-    put(hash, "frame_path_refused", now_running.refused != NULL ? rb_str_new_cstr(now_running.refused) : Qnil);
-    put(hash, "audits", ULL2NUM(agent->audits));
-    put(hash, "audit_failures", ULL2NUM(agent->audit_failures));
-    put(hash, "failure", now_running.failure[0] != '\0' ? rb_str_new_cstr(now_running.failure) : Qnil);
-    put(hash, "no_context", ULL2NUM(agent->no_context));
+    rb_rat_set(hash, "recording", live ? Qtrue : Qfalse);
+    const char *path = now_running.frame_bytes && agent->words ? "words" : "public";
+    rb_rat_set(hash, "frame_path", now_running.probed != 0 ? rb_str_new_cstr(path) : Qnil);
+    rb_rat_set(hash, "frame_path_refused", now_running.refused != NULL ? rb_str_new_cstr(now_running.refused) : Qnil);
+    rb_rat_set(hash, "audits", ULL2NUM(agent->audits));
+    rb_rat_set(hash, "audit_failures", ULL2NUM(agent->audit_failures));
+    rb_rat_set(hash, "failure", now_running.failure[0] != '\0' ? rb_str_new_cstr(now_running.failure) : Qnil);
+    rb_rat_set(hash, "no_context", ULL2NUM(agent->no_context));
     if (!live)
         return hash;
     struct rat_session_stats stats;
@@ -568,47 +565,48 @@ static VALUE native_stats(VALUE self)
     uint64_t dropped = 0;
     for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
         dropped += stats.drop[cause];
-    put(hash, "scoped", now_running.scoped ? Qtrue : Qfalse);
-    put(hash, "blind", rb_rat_blind_names(now_running.blind));
-    put(hash, "canaries", ULL2NUM(now_running.canaries));
-    put(hash, "canary_failures", ULL2NUM(rb_rat_pulse_failures()));
-    put(hash, "cost", rb_rat_cost_stats());
+    rb_rat_set(hash, "scoped", now_running.scoped ? Qtrue : Qfalse);
+    rb_rat_set(hash, "blind", rb_rat_blind_names(now_running.blind));
+    rb_rat_set(hash, "canaries", ULL2NUM(now_running.canaries));
+    rb_rat_set(hash, "canary_failures", ULL2NUM(rb_rat_pulse_failures()));
+    rb_rat_set(hash, "cost", rb_rat_cost_stats());
     if (now_running.scoped) {
-        put(hash, "governor", rb_rat_governor_stats());
-        put(hash, "not_attached", ULL2NUM(rb_rat_sites_elsewhere()));
+        rb_rat_set(hash, "governor", rb_rat_governor_stats());
+        rb_rat_set(hash, "not_attached", ULL2NUM(rb_rat_sites_elsewhere()));
     }
-    put(hash, "events", ULL2NUM(stats.stored));
-    put(hash, "dropped", ULL2NUM(dropped));
-    put(hash, "drops", drops_hash(stats.drop));
-    put(hash, "written_events", ULL2NUM(stats.written_events));
-    put(hash, "lost_events", ULL2NUM(stats.lost_events));
-    put(hash, "unwound", ULL2NUM(recorder->unwound));
-    put(hash, "unmatched", ULL2NUM(recorder->unmatched));
-    put(hash, "repaired", ULL2NUM(recorder->repaired));
-    put(hash, "switches", ULL2NUM(recorder->switches));
-    put(hash, "chunks", ULL2NUM(stats.chunks));
-    put(hash, "bytes", ULL2NUM(stats.bytes));
-    put(hash, "raw_bytes", ULL2NUM(stats.raw_bytes));
-    put(hash, "segments", ULL2NUM(stats.segments));
-    put(hash, "flips", ULL2NUM(stats.flips));
-    put(hash, "giveups", ULL2NUM(stats.giveups));
-    put(hash, "failed_writes", ULL2NUM(stats.failed_writes));
-    put(hash, "last_failure", stats.last_failure != RAT_OK ? rb_str_new_cstr(rat_status_text(stats.last_failure)) : Qnil);
-    put(hash, "encode_ns", ULL2NUM(stats.encode_ns));
-    put(hash, "write_ns", ULL2NUM(stats.write_ns));
-    put(hash, "frames", ULL2NUM(stats.frames));
-    put(hash, "names", ULL2NUM(stats.names));
-    put(hash, "contexts", ULL2NUM(stats.contexts));
-    put(hash, "folded", ULL2NUM(stats.folded));
-    put(hash, "recovered_segments", ULL2NUM(stats.recovered_segments));
-    put(hash, "recovered_events", ULL2NUM(stats.recovered_events));
-    put(hash, "lanes", UINT2NUM(stats.lanes));
-    put(hash, "disabled_lanes", UINT2NUM(stats.disabled_lanes));
-    put(hash, "clock", rb_str_new_cstr(rat_clock_name(stats.clock)));
-    put(hash, "fence", rb_str_new_cstr(rat_fence_name(stats.fence)));
-    put(hash, "live_file", stats.live_file_mapped ? Qtrue : Qfalse);
-    put(hash, "live_file_refused", stats.live_file_mapped ? Qnil : rb_str_new_cstr(stats.why_anonymous));
-    put(hash, "part", rb_str_new_cstr(stats.part));
+    rb_rat_set(hash, "events", ULL2NUM(stats.stored));
+    rb_rat_set(hash, "dropped", ULL2NUM(dropped));
+    rb_rat_set(hash, "drops", drops_hash(stats.drop));
+    rb_rat_set(hash, "written_events", ULL2NUM(stats.written_events));
+    rb_rat_set(hash, "lost_events", ULL2NUM(stats.lost_events));
+    rb_rat_set(hash, "unwound", ULL2NUM(recorder->unwound));
+    rb_rat_set(hash, "unmatched", ULL2NUM(recorder->unmatched));
+    rb_rat_set(hash, "repaired", ULL2NUM(recorder->repaired));
+    rb_rat_set(hash, "switches", ULL2NUM(recorder->switches));
+    rb_rat_set(hash, "chunks", ULL2NUM(stats.chunks));
+    rb_rat_set(hash, "bytes", ULL2NUM(stats.bytes));
+    rb_rat_set(hash, "raw_bytes", ULL2NUM(stats.raw_bytes));
+    rb_rat_set(hash, "segments", ULL2NUM(stats.segments));
+    rb_rat_set(hash, "flips", ULL2NUM(stats.flips));
+    rb_rat_set(hash, "giveups", ULL2NUM(stats.giveups));
+    rb_rat_set(hash, "failed_writes", ULL2NUM(stats.failed_writes));
+    rb_rat_set(hash, "last_failure",
+               stats.last_failure != RAT_OK ? rb_str_new_cstr(rat_status_text(stats.last_failure)) : Qnil);
+    rb_rat_set(hash, "encode_ns", ULL2NUM(stats.encode_ns));
+    rb_rat_set(hash, "write_ns", ULL2NUM(stats.write_ns));
+    rb_rat_set(hash, "frames", ULL2NUM(stats.frames));
+    rb_rat_set(hash, "names", ULL2NUM(stats.names));
+    rb_rat_set(hash, "contexts", ULL2NUM(stats.contexts));
+    rb_rat_set(hash, "folded", ULL2NUM(stats.folded));
+    rb_rat_set(hash, "recovered_segments", ULL2NUM(stats.recovered_segments));
+    rb_rat_set(hash, "recovered_events", ULL2NUM(stats.recovered_events));
+    rb_rat_set(hash, "lanes", UINT2NUM(stats.lanes));
+    rb_rat_set(hash, "disabled_lanes", UINT2NUM(stats.disabled_lanes));
+    rb_rat_set(hash, "clock", rb_str_new_cstr(rat_clock_name(stats.clock)));
+    rb_rat_set(hash, "fence", rb_str_new_cstr(rat_fence_name(stats.fence)));
+    rb_rat_set(hash, "live_file", stats.live_file_mapped ? Qtrue : Qfalse);
+    rb_rat_set(hash, "live_file_refused", stats.live_file_mapped ? Qnil : rb_str_new_cstr(stats.why_anonymous));
+    rb_rat_set(hash, "part", rb_str_new_cstr(stats.part));
     return hash;
 }
 

@@ -10,6 +10,7 @@
 
 #include "deliver/shipper.h"
 #include "ruby/rb_agent.h"
+#include "ruby/rb_hash.h"
 #include "ruby/rb_status.h"
 
 /* The shipper of this process: one. Everything here under the GVL, but for the lines, which the shipper's thread adds.
@@ -109,11 +110,6 @@ static void refuse(const char *format, ...)
     rb_raise(rb_path2class("Ratrace::ConfigurationError"), "%s", text);
 }
 
-static VALUE get(VALUE hash, const char *name)
-{
-    return rb_hash_aref(hash, ID2SYM(rb_intern(name)));
-}
-
 static bool is_among(const char *name, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -136,7 +132,7 @@ static int check_key(VALUE key, VALUE value, VALUE of_s3)
 
 static void check_string(VALUE hash, const char *name)
 {
-    VALUE value = get(hash, name);
+    VALUE value = rb_rat_get(hash, name);
     if (NIL_P(value))
         return;
     if (!RB_TYPE_P(value, T_STRING))
@@ -148,7 +144,7 @@ static void check_string(VALUE hash, const char *name)
 /* Seconds, 0 or more; nanoseconds out. */
 static uint64_t take_seconds(VALUE hash, const char *name, uint64_t otherwise)
 {
-    VALUE value = get(hash, name);
+    VALUE value = rb_rat_get(hash, name);
     if (NIL_P(value))
         return otherwise;
     double seconds = RTEST(rb_obj_is_kind_of(value, rb_cNumeric)) ? NUM2DBL(value) : -1;
@@ -159,7 +155,7 @@ static uint64_t take_seconds(VALUE hash, const char *name, uint64_t otherwise)
 
 static uint64_t take_bytes(VALUE hash, const char *name, uint64_t otherwise)
 {
-    VALUE value = get(hash, name);
+    VALUE value = rb_rat_get(hash, name);
     if (NIL_P(value))
         return otherwise;
     if (!RB_INTEGER_TYPE_P(value) || RTEST(rb_funcall(value, '<', 1, INT2FIX(0))))
@@ -213,7 +209,7 @@ static char *keep_string(size_t at, const char *text, size_t length)
 
 static char *take_string(size_t at, VALUE hash, const char *name)
 {
-    VALUE value = NIL_P(hash) ? Qnil : get(hash, name);
+    VALUE value = NIL_P(hash) ? Qnil : rb_rat_get(hash, name);
     return NIL_P(value) ? NULL : keep_string(at, RSTRING_PTR(value), (size_t)RSTRING_LEN(value));
 }
 
@@ -242,7 +238,7 @@ static void take_proxy(struct rat_ship_options *options, size_t at)
 static void take_options(VALUE hash)
 {
     Check_Type(hash, T_HASH);
-    VALUE s3 = get(hash, "s3"), headers = header_lines(get(hash, "headers"));
+    VALUE s3 = rb_rat_get(hash, "s3"), headers = header_lines(rb_rat_get(hash, "headers"));
     rb_hash_foreach(hash, check_key, Qfalse);
     for (size_t i = 0; i < COUNT(string_keys); i++)
         check_string(hash, string_keys[i]);
@@ -252,13 +248,13 @@ static void take_options(VALUE hash)
         for (size_t i = 0; i < COUNT(s3_keys); i++)
             check_string(s3, s3_keys[i]);
     }
-    if (NIL_P(get(hash, "out_dir")))
+    if (NIL_P(rb_rat_get(hash, "out_dir")))
         refuse("out_dir: is missing");
-    VALUE scale = get(hash, "time_scale");
+    VALUE scale = rb_rat_get(hash, "time_scale");
     struct rat_ship_options options = {
         .bounds = {take_bytes(hash, "spool_bytes", RAT_SHIP_SPOOL_BYTES), take_seconds(hash, "spool_age", 0)},
-        .keep = RTEST(get(hash, "keep")),
-        .once = RTEST(get(hash, "once")),
+        .keep = RTEST(rb_rat_get(hash, "keep")),
+        .once = RTEST(rb_rat_get(hash, "once")),
         .total_ns = take_seconds(hash, "timeout", 0),
         .time_scale = NIL_P(scale) ? 0 : NUM2DBL(scale),
         .report = report,
@@ -280,7 +276,7 @@ static void take_options(VALUE hash)
         *to_s3[i] = take_string(at++, s3, s3_keys[i]);
     for (char *p = exporter.strings[1]; p != NULL && *p != '\0'; p++)
         *p = (char)(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p); /* method */
-    target->s3.path_style = !NIL_P(s3) && RTEST(get(s3, "path_style"));
+    target->s3.path_style = !NIL_P(s3) && RTEST(rb_rat_get(s3, "path_style"));
     for (; target->header_count < (size_t)RARRAY_LEN(headers); target->header_count++) {
         VALUE line = RARRAY_AREF(headers, (long)target->header_count);
         char *copy = strndup(RSTRING_PTR(line), (size_t)RSTRING_LEN(line));
@@ -291,8 +287,8 @@ static void take_options(VALUE hash)
     take_proxy(&options, at);
     exporter.options = options;
     exporter.deadline_ns = deadline_ns;
-    exporter.keeps_lines = RTEST(get(hash, "lines"));
-    exporter.debug = RTEST(get(hash, "debug"));
+    exporter.keeps_lines = RTEST(rb_rat_get(hash, "lines"));
+    exporter.debug = RTEST(rb_rat_get(hash, "debug"));
     exporter.options.polite = !exporter.keeps_lines;
 }
 
@@ -419,11 +415,6 @@ static void stop_at_end(VALUE nothing)
 
 /* ---------------------------------------------------------------- looking */
 
-static void put(VALUE hash, const char *name, VALUE value)
-{
-    rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
-}
-
 static VALUE seconds_or_nil(uint64_t ns)
 {
     return ns != 0 ? DBL2NUM((double)ns / 1e9) : Qnil;
@@ -435,9 +426,9 @@ static VALUE failures_hash(const struct rat_delivery_counts *counts)
     static const char *const classes[] = {"http_other", "http_1xx", NULL, "http_3xx", "http_4xx", "http_5xx"};
     for (size_t i = 0; i < COUNT(classes); i++)
         if (classes[i] != NULL)
-            put(hash, classes[i], ULL2NUM(counts->statuses[i]));
+            rb_rat_set(hash, classes[i], ULL2NUM(counts->statuses[i]));
     for (int i = 1; i < RAT_HTTP_FAILURES; i++)
-        put(hash, rat_http_failure_name((enum rat_http_failure)i), ULL2NUM(counts->failures[i]));
+        rb_rat_set(hash, rat_http_failure_name((enum rat_http_failure)i), ULL2NUM(counts->failures[i]));
     return hash;
 }
 
@@ -453,31 +444,31 @@ static VALUE native_stats(VALUE self)
         rat_shipper_stats(exporter.shipper, &stats);
     const struct rat_delivery_counts *counts = &stats.delivery;
     VALUE hash = rb_hash_new(), dropped = rb_hash_new();
-    put(hash, "running", stats.running ? Qtrue : Qfalse);
-    put(hash, "waiting", ULL2NUM(stats.waiting));
-    put(hash, "waiting_bytes", ULL2NUM(stats.waiting_bytes));
-    put(hash, "attempts", ULL2NUM(counts->attempts));
-    put(hash, "delivered", ULL2NUM(counts->delivered));
-    put(hash, "delivered_bytes", ULL2NUM(counts->delivered_bytes));
-    put(hash, "finalized", ULL2NUM(counts->finalized));
-    put(hash, "retried", ULL2NUM(counts->retried));
-    put(hash, "failures", failures_hash(counts));
-    put(hash, "failures_in_row", UINT2NUM(counts->failures_in_row));
-    put(hash, "poisoned", ULL2NUM(counts->poisoned));
-    put(hash, "busy", ULL2NUM(counts->busy));
+    rb_rat_set(hash, "running", stats.running ? Qtrue : Qfalse);
+    rb_rat_set(hash, "waiting", ULL2NUM(stats.waiting));
+    rb_rat_set(hash, "waiting_bytes", ULL2NUM(stats.waiting_bytes));
+    rb_rat_set(hash, "attempts", ULL2NUM(counts->attempts));
+    rb_rat_set(hash, "delivered", ULL2NUM(counts->delivered));
+    rb_rat_set(hash, "delivered_bytes", ULL2NUM(counts->delivered_bytes));
+    rb_rat_set(hash, "finalized", ULL2NUM(counts->finalized));
+    rb_rat_set(hash, "retried", ULL2NUM(counts->retried));
+    rb_rat_set(hash, "failures", failures_hash(counts));
+    rb_rat_set(hash, "failures_in_row", UINT2NUM(counts->failures_in_row));
+    rb_rat_set(hash, "poisoned", ULL2NUM(counts->poisoned));
+    rb_rat_set(hash, "busy", ULL2NUM(counts->busy));
     static const char *const bounds[] = {[RAT_SPOOL_BY_BYTES] = "spool_bytes", [RAT_SPOOL_BY_AGE] = "spool_age"};
     for (size_t i = 0; i < COUNT(bounds); i++)
-        put(dropped, bounds[i], ULL2NUM(stats.drops.waiting[i]));
-    put(hash, "dropped", dropped);
-    put(hash, "dropped_bytes", ULL2NUM(stats.drops.waiting_bytes[0] + stats.drops.waiting_bytes[1]));
-    put(hash, "cleared", ULL2NUM(stats.drops.others));
-    put(hash, "recovered_segments", ULL2NUM(stats.recovered_segments));
-    put(hash, "recovered_events", ULL2NUM(stats.recovered_events));
-    put(hash, "next_try", seconds_or_nil(stats.next_try_ns));
-    put(hash, "last_status", counts->last_status != 0 ? UINT2NUM(counts->last_status) : Qnil);
-    put(hash, "last_error", counts->last_error[0] != '\0' ? rb_utf8_str_new_cstr(counts->last_error) : Qnil);
-    put(hash, "last_error_at", seconds_or_nil(counts->last_failure_ns));
-    put(hash, "last_delivery_at", seconds_or_nil(counts->last_delivery_ns));
+        rb_rat_set(dropped, bounds[i], ULL2NUM(stats.drops.waiting[i]));
+    rb_rat_set(hash, "dropped", dropped);
+    rb_rat_set(hash, "dropped_bytes", ULL2NUM(stats.drops.waiting_bytes[0] + stats.drops.waiting_bytes[1]));
+    rb_rat_set(hash, "cleared", ULL2NUM(stats.drops.others));
+    rb_rat_set(hash, "recovered_segments", ULL2NUM(stats.recovered_segments));
+    rb_rat_set(hash, "recovered_events", ULL2NUM(stats.recovered_events));
+    rb_rat_set(hash, "next_try", seconds_or_nil(stats.next_try_ns));
+    rb_rat_set(hash, "last_status", counts->last_status != 0 ? UINT2NUM(counts->last_status) : Qnil);
+    rb_rat_set(hash, "last_error", counts->last_error[0] != '\0' ? rb_utf8_str_new_cstr(counts->last_error) : Qnil);
+    rb_rat_set(hash, "last_error_at", seconds_or_nil(counts->last_failure_ns));
+    rb_rat_set(hash, "last_delivery_at", seconds_or_nil(counts->last_delivery_ns));
     return hash;
 }
 

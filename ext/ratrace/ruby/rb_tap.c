@@ -9,6 +9,7 @@
 #include "deliver/live_tap.h"
 #include "deliver/live_view.h"
 #include "ruby/rb_event.h"
+#include "ruby/rb_hash.h"
 #include "ruby/rb_reading.h"
 
 struct tap {
@@ -173,7 +174,7 @@ static VALUE native_tap_open(VALUE self, VALUE live_dir, VALUE name, VALUE optio
     tap->object = Qnil;
     tap->object = rb_rat_reading_new(rb_ary_new(), options, &tap->reading);
     struct rat_visitor visitor = {.user = tap, .event = keep};
-    if (RTEST(rb_hash_aref(options, ID2SYM(rb_intern("profile"))))) {
+    if (RTEST(rb_rat_get(options, "profile"))) {
         if (rat_profile_new(0, false, &tap->reading->profile, &visitor) != RAT_OK)
             rb_memerror();
         tap->profile = tap->reading->profile;
@@ -253,7 +254,7 @@ static VALUE threads_of(struct tap *tap)
                 continue;
             struct rat_replay_context *thread = rat_replay_thread(context);
             VALUE key = UINT2NUM(thread->id), hash = rb_hash_aref(by_thread, key), last = ULL2NUM(context->last_ns);
-            if (!NIL_P(hash) && RTEST(rb_funcall(rb_hash_aref(hash, ID2SYM(rb_intern("last_ns"))), rb_intern(">"), 1, last)))
+            if (!NIL_P(hash) && RTEST(rb_funcall(rb_rat_get(hash, "last_ns"), rb_intern(">"), 1, last)))
                 continue;
             hash = rb_hash_new();
             rb_rat_set(hash, "name", rb_rat_reading_name(tap->reading, thread->name));
