@@ -102,7 +102,7 @@ module Ratrace
     # @return [Hash{Symbol => Object}]
     def to_native
       {
-        out_dir: out_dir, live_dir: live_dir, service: service || Application.program_name, tags: tags, slot_bytes: slot_size,
+        out_dir: out_dir, live_dir: live_dir, service: service || Application.program_name, tags: packed_tags, slot_bytes: slot_size,
         period_ns: nanoseconds(period), segment_bytes: segment_size, segment_age_ns: nanoseconds(segment_age),
         file_mode: file_mode, c_calls: c_calls, include: absolute(include), exclude: absolute(exclude),
         clock: clock == "monotonic" ? 1 : nil, fence: fence == "seq_cst" ? 2 : nil, frame_words: frame_words,
@@ -130,6 +130,11 @@ module Ratrace
       { s3: { bucket: bucket, prefix: prefix, path_style: s3_path_style, endpoint: s3_endpoint, region: s3_region,
               access_key_id: s3_access_key_id, secret_access_key: s3_secret_access_key,
               session_token: s3_session_token }.compact }
+    end
+
+    # As record/tags.h has them.
+    def packed_tags
+      tags.flatten.map { |part| "#{part.b}\0" }.join
     end
 
     # For tests; nil = an hour.

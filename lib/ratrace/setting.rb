@@ -12,6 +12,7 @@ module Ratrace
     PATH_BYTES_MAX = 1000
     TEXT_BYTES_MAX = 1024
     LIST_MAX = 64
+    TAGS_BYTES_MAX = 1024 # as much as the extension keeps (record/tags.h)
     SHOWN_MAX = 100 # characters of a value in a message
     SIZE_UNITS = { "" => 1, "K" => 1024, "M" => 1024**2, "G" => 1024**3 }.freeze
     BOOLEANS = { "1" => true, "true" => true, "yes" => true, "on" => true,
@@ -230,7 +231,14 @@ module Ratrace
       values.map { |item| item.dup.freeze }.freeze
     end
 
+    # Tags: they stand in each segment.
     def check_map(value)
+      pairs = check_pairs(value)
+      refuse("at most #{TAGS_BYTES_MAX} bytes in all") if pairs.flatten.sum(&:bytesize) > TAGS_BYTES_MAX
+      pairs
+    end
+
+    def check_pairs(value)
       refuse unless Hash === value && value.size <= LIST_MAX
       value.to_h { |key, text| [map_part(key), map_part(text)] }.freeze
     end
@@ -241,7 +249,7 @@ module Ratrace
     end
 
     def check_headers(value)
-      check_map(value).each_key { |header| refuse("header names such as X-Team") unless HEADER_NAME.match?(header) }
+      check_pairs(value).each_key { |header| refuse("header names such as X-Team") unless HEADER_NAME.match?(header) }
     end
 
     def check_trace(value)

@@ -19,7 +19,7 @@ module Ratrace
       setting(:out_dir, :directory, "ratrace.out", "directory of the segment files; made for the owner only"),
       setting(:live_dir, :directory, nil, "where slots are mapped; must be on tmpfs; default `/dev/shm/ratrace-UID`"),
       setting(:service, :text, nil, "name of the service, in file names and reports; default the program's name"),
-      setting(:tags, :map, {}, "labels of its metrics"),
+      setting(:tags, :map, {}, "labels of the service, in segments, reports and metrics; at most 64, of 1024 bytes"),
       setting(:root, :directory, nil, "the application's own files lie below; default the current directory"),
 
       setting(:period, :number, 1.0, "time between two flushes", unit: "seconds", range: 0.01..3600.0),

@@ -268,6 +268,41 @@ static void long_text_in_the_session_is_cut(void **state)
     assert_int_equal(header.info.parent_hi, 0);
 }
 
+static void tags_that_do_not_fit_are_left_out(void **state)
+{
+    (void)state;
+    static char longest[RAT_TAGS_BYTES];
+    memset(longest, 'x', sizeof longest - 3);
+    Ratrace__V1__Tag tags[4], *pointers[4];
+    const char *const texts[4][2] = {{"a", longest}, {"", "b"}, {"c", ""}, {"d", "e"}};
+    Ratrace__V1__Session info = RATRACE__V1__SESSION__INIT;
+    for (int i = 0; i < 4; i++) {
+        ratrace__v1__tag__init(&tags[i]);
+        tags[i].name = (char *)texts[i][0];
+        tags[i].text = (char *)texts[i][1];
+        pointers[i] = &tags[i];
+    }
+    info.tag = pointers;
+    info.n_tag = 4;
+    forged.chunk.info = &info;
+    assert_int_equal(header_status(), RAT_OK);
+    const char *name, *text;
+    size_t at = 0;
+    assert_true(rat_tags_next(header.info.tags, &at, &name, &text)); /* fills the block */
+    assert_string_equal(text, longest);
+    assert_false(rat_tags_next(header.info.tags, &at, &name, &text));
+
+    longest[sizeof longest - 4] = '\0'; /* one byte less: still no other fits */
+    assert_int_equal(header_status(), RAT_OK);
+    at = 0;
+    assert_true(rat_tags_next(header.info.tags, &at, &name, &text));
+    assert_false(rat_tags_next(header.info.tags, &at, &name, &text));
+
+    longest[0] = '\0';
+    assert_int_equal(header_status(), RAT_OK);
+    assert_memory_equal(header.info.tags, "a\0\0c\0\0d\0e\0", 11);
+}
+
 static void every_shorter_input_is_corrupt(void **state)
 {
     (void)state;
@@ -737,6 +772,7 @@ int main(void)
         TEST(a_field_whose_length_wraps_around_is_corrupt),
         TEST(a_checked_field_behind_the_check_is_corrupt),
         TEST(long_text_in_the_session_is_cut),
+        TEST(tags_that_do_not_fit_are_left_out),
         TEST(every_shorter_input_is_corrupt),
         TEST(a_wrong_body_check_is_corrupt),
         TEST(an_unknown_codec_is_unsupported),

@@ -503,6 +503,53 @@ static void text_of_the_session_is_made_valid_utf8(void **state)
     assert_string_equal(header.info.host, "k\xC3\xB6ln ??? \xF0\x9F\x90\x80 ??");
 }
 
+/* "name=text,name=text" of what a header carries of the session's tags. */
+static const char *carried_tags(void)
+{
+    static char list[4096];
+    struct rat_chunk_info info = lane_info(&session, 1);
+    info.with_session = true;
+    out.length = 0;
+    assert_int_equal(rat_encoder_session_chunk(encoder, &info, NULL, &out), RAT_OK);
+    struct rat_chunk_header header;
+    read_header(&out, &header);
+    list[0] = '\0';
+    const char *name, *text;
+    for (size_t at = 0; rat_tags_next(header.info.tags, &at, &name, &text);)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s=%s", list[0] != '\0' ? "," : "", name, text);
+    return list;
+}
+
+static void the_tags_come_back_as_valid_utf8(void **state)
+{
+    (void)state;
+    assert_string_equal(carried_tags(), "");
+    static const char tags[] = "zone\0a\0k\xC3\xB6ln\0\xC3\xB6\0b\xC3\0\xFFx";
+    memcpy(session.head.tags, tags, sizeof tags);
+    assert_string_equal(carried_tags(), "zone=a,k\xC3\xB6ln=\xC3\xB6,b?=?x");
+}
+
+static void a_tag_without_an_end_is_none(void **state)
+{
+    (void)state;
+    memset(session.head.tags, 'x', sizeof session.head.tags);
+    assert_string_equal(carried_tags(), "");
+    session.head.tags[4] = '\0';
+    assert_string_equal(carried_tags(), "");
+    session.head.tags[6] = '\0';
+    assert_string_equal(carried_tags(), "xxxx=x");
+    session.head.tags[sizeof session.head.tags - 1] = '\0';
+    assert_string_equal(carried_tags(), "xxxx=x"); /* a name without a text */
+}
+
+static void tags_past_the_bound_are_left_out(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i + 4 <= sizeof session.head.tags; i += 4)
+        memcpy(session.head.tags + i, "a\0b", 4);
+    assert_int_equal(strlen(carried_tags()), RAT_TAGS_MAX * 4 - 1);
+}
+
 static void a_body_that_shrinks_is_compressed_and_one_that_does_not_is_stored(void **state)
 {
     (void)state;
@@ -629,6 +676,9 @@ int main(void)
         TEST(the_header_comes_back_as_it_was_given),
         TEST(more_labels_than_a_header_takes_are_cut),
         TEST(text_of_the_session_is_made_valid_utf8),
+        TEST(the_tags_come_back_as_valid_utf8),
+        TEST(a_tag_without_an_end_is_none),
+        TEST(tags_past_the_bound_are_left_out),
         TEST(a_body_that_shrinks_is_compressed_and_one_that_does_not_is_stored),
         TEST(a_full_output_is_left_as_it_was),
         TEST(the_body_is_what_protobuf_c_would_write),

@@ -85,6 +85,18 @@ class AgentTest < Minitest::Test
     assert_equal({ "work" => 1 }, calls_in(out_dir))
   end
 
+  def test_segments_carry_the_tags
+    run_service('Ratrace::Agent.start; work; Process.wait(fork { work })', { "RATRACE_TAGS" => "zone=größe,team=a%2Cb" })
+    sessions = Ratrace::Recording.new(out_dir).sessions
+    assert_equal [{ "zone" => "größe", "team" => "a,b" }] * 2, sessions.map { |session| session[:tags] }
+  end
+
+  def test_as_many_tags_as_are_allowed_come_back_whole
+    tags = (1..64).to_h { |i| [format("tag-%02d", i), "x" * 10] }
+    run_service("Ratrace.configure { |c| c.tags = #{tags} }; p Ratrace::Agent.start; work")
+    assert_equal tags, Ratrace::Recording.new(out_dir).sessions.first[:tags]
+  end
+
   def test_disabled_means_not_started
     out = run_service("p Ratrace::Agent.start, Ratrace.recording?", { "RATRACE_ENABLED" => "0" })
     assert_equal ["false\nfalse\n", ""], [out.out, out.err]

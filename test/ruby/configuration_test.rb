@@ -139,6 +139,12 @@ class ConfigurationTest < Minitest::Test
     end
   end
 
+  def test_tags_have_a_bound_in_all
+    assert_equal 1, configuration({ tags: { "a" => "b" * 1023 } }).tags.size
+    assert_equal ["use at most 1024 bytes in all"], errors({ tags: { "a" => "b" * 1000, "c" => "d" * 23 } }).map { |line| line[/use .*/] }
+    assert_equal 2, configuration({ export_headers: { "a" => "b" * 1000, "c" => "d" * 1000 } }).export_headers.size
+  end
+
   def test_every_bound_is_allowed_itself_and_nothing_beyond
     numbers = Ratrace::Settings::ALL.values.select(&:range)
     refute_empty numbers

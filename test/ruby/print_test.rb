@@ -2,6 +2,7 @@
 
 require "json"
 require_relative "recording_helper"
+require_relative "support/hostile_segment"
 
 class PrintTest < Minitest::Test
   include RecordingHelper
@@ -42,6 +43,19 @@ class PrintTest < Minitest::Test
     assert_equal "base", snapshot["frames"].first["kind"]
   end
 
+  def test_json_begins_with_who_was_recorded
+    Dir.mktmpdir do |dir|
+      path = File.join(dir, "a.ratrace")
+      File.binwrite(path, HostileSegment.with_tags({ "zone" => "a", "b\xFF" => "\e" }))
+      first, second = ratrace!("print", "--json", path).lines.first(2).map { |line| JSON.parse(line) }
+
+      assert_equal({ "type" => "session", "session" => second["session"], "process" => 4711, "start_ns" => 1_700_000_000_000_000_000,
+                     "service" => "shop", "host" => "web-1", "ruby" => "3.1.2 x86_64-linux-gnu",
+                     "tags" => { "zone" => "a", "b\\xFF" => "\\e" } }, first)
+      assert_equal ["snapshot", 4711], second.values_at("type", "process")
+    end
+  end
+
   def test_text_is_indented_by_what_is_open
     lines = ratrace!("print", shop).lines(chomp: true).map { |line| line[/\d\/\d+  (.*)/, 1] }.compact
     from = lines.index { |line| line.lstrip.start_with?("> Shop.open") }
@@ -76,7 +90,8 @@ class PrintTest < Minitest::Test
     RecordingHelper.of(SHOP)
   end
 
+  # The events: all but the first line.
   def json
-    ratrace!("print", "--json", shop).lines.map { |line| JSON.parse(line) }
+    ratrace!("print", "--json", shop).lines.drop(1).map { |line| JSON.parse(line) }
   end
 end

@@ -418,6 +418,22 @@ class ReceiverTest < Minitest::Test
     end
   end
 
+  def test_tags_are_shown_and_hostile_ones_stay_text
+    serving do |server|
+      tagged = HostileSegment.with_tags({ "zone" => "a", "<b>\xFF" => "\e[31m<script>" }, segment)
+      assert_equal 201, server.put(NAME, tagged).status
+      tags = { "zone" => "a", "<b>\\xFF" => "\\e[31m<script>" }
+      body = server.get("/recordings/#{NAME}").body.force_encoding("UTF-8")
+      told = server.get("/recordings/#{NAME}.json").json
+
+      assert_includes body, "zone=a, &lt;b&gt;\\xFF=\\e[31m&lt;script&gt;"
+      assert_equal [tags, tags], [told["recording"]["tags"], told["sessions"].first["tags"]]
+      assert_equal tags, server.get("/recordings.json").json["recordings"].first["tags"]
+      server.restart
+      assert_equal tags, server.get("/recordings.json").json["recordings"].first["tags"]
+    end
+  end
+
   def test_the_app_keeps_to_rack
     require "rack"
     Dir.mktmpdir do |dir|

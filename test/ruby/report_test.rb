@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "recording_helper"
+require_relative "support/hostile_segment"
 
 class ReportTest < Minitest::Test
   include RecordingHelper
@@ -73,6 +74,21 @@ class ReportTest < Minitest::Test
     assert_match(/^ruby:     #{RUBY_VERSION}.*, ratrace #{Ratrace::VERSION}, by (frame words|public calls)$/, out)
     assert_match(/^process:  program on .+, pid \d+$/, out)
     refute_match(/^warning:/, out)
+  end
+
+  def test_the_footer_names_the_services_tags
+    with_file(HostileSegment.with_tags({ "zone" => "a", "b\e" => "\xFF" })) do |path|
+      assert_includes ratrace!("report", path).lines(chomp: true), "tags:     shop: zone=a, b\\e=\\xFF"
+    end
+    refute_match(/^tags:/, ratrace!("report", shop))
+  end
+
+  def with_file(bytes)
+    Dir.mktmpdir do |dir|
+      path = File.join(dir, "a.ratrace")
+      File.binwrite(path, bytes)
+      yield path
+    end
   end
 
   def test_a_table_of_short_names_fits_a_terminal

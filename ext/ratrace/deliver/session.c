@@ -111,6 +111,7 @@ static enum rat_status fill_head(struct rat_live_head *head, const struct rat_se
     put_string(head->ruby, sizeof head->ruby, options->ruby);
     put_string(head->recorder, sizeof head->recorder, options->recorder);
     put_string(head->trace, sizeof head->trace, options->trace);
+    memcpy(head->tags, options->tags, sizeof head->tags);
     head->parent_hi = options->parent_hi;
     head->parent_lo = options->parent_lo;
     head->parent_pid = options->parent_pid;

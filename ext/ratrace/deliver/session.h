@@ -22,6 +22,7 @@
 #include "deliver/beat.h"
 #include "record/dictionary.h"
 #include "record/lane.h"
+#include "record/tags.h"
 
 #define RAT_PERIOD_NS_DEFAULT UINT64_C(1000000000)
 #define RAT_SEGMENT_BYTES_DEFAULT (UINT64_C(64) << 20)
@@ -33,6 +34,7 @@ struct rat_session_options {
     const char *service;        /* in file names and Session; "" allowed */
     const char *ruby, *recorder;
     const char *trace;          /* which methods are traced, as the file tells it; NULL = all */
+    char tags[RAT_TAGS_BYTES];  /* record/tags.h */
     uint32_t slot_bytes;        /* RAT_SLOT_BYTES_MIN..MAX, a multiple of 4096 */
     uint64_t period_ns;
     uint64_t segment_bytes, segment_age_ns;

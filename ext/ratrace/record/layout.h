@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "record/tags.h"
 
 #define RAT_LIVE_MAGIC UINT64_C(0x317665766c746172) /* "ratlvev1" */
 #define RAT_LIVE_VERSION 1u
@@ -137,6 +138,7 @@ struct rat_live_head {
     _Atomic uint64_t session_seq;  /* sequence of the newest lane-0 chunk written */
     char service[64], host[64], ruby[32], recorder[32];
     char trace[256];               /* which methods are traced; empty = all */
+    char tags[RAT_TAGS_BYTES];     /* of the service (tags.h) */
     char out_dir[1024];            /* absolute */
     char part[256];                /* file name of the segment being written, in out_dir */
 };

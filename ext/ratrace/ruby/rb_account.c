@@ -94,6 +94,15 @@ static const char *clock_name(uint32_t clock)
                                                                     : "unknown";
 }
 
+static VALUE tags_of(const struct rat_session_info *info)
+{
+    VALUE hash = rb_hash_new();
+    const char *name, *value;
+    for (size_t at = 0; rat_tags_next(info->tags, &at, &name, &value);)
+        rb_hash_aset(hash, text(name), text(value));
+    return hash;
+}
+
 static void set_info(VALUE hash, const struct rat_replay_session *session)
 {
     const struct rat_session_info *info = &session->info;
@@ -102,6 +111,7 @@ static void set_info(VALUE hash, const struct rat_replay_session *session)
     rb_rat_set(hash, "ruby", text(info->ruby));
     rb_rat_set(hash, "recorder", text(info->recorder));
     rb_rat_set(hash, "trace", *info->trace != '\0' ? text(info->trace) : Qnil);
+    rb_rat_set(hash, "tags", tags_of(info));
     rb_rat_set(hash, "pid", UINT2NUM(info->pid));
     rb_rat_set(hash, "parent_pid", info->parent_pid ? UINT2NUM(info->parent_pid) : Qnil);
     rb_rat_set(hash, "parent",

@@ -163,6 +163,13 @@ static void take_options(VALUE options)
         .debug = RTEST(option(options, "debug")),
         .beat = &rb_rat_beat,
     };
+    VALUE tags = option(options, "tags");
+    if (!NIL_P(tags)) {
+        StringValue(tags);
+        if (RSTRING_LEN(tags) > (long)sizeof taken.tags)
+            rb_raise(rb_eArgError, "tags too long");
+        memcpy(taken.tags, RSTRING_PTR(tags), (size_t)RSTRING_LEN(tags));
+    }
     free_options();
     for (int i = 0; i < STRINGS; i++)
         now_running.strings[i] = copy_string(option(options, names[i]));

@@ -15,12 +15,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "record/tags.h"
 #include "wire/encoder.h"
 
 #define RAT_HEADER_LOSTS_MAX RAT_CHUNK_LOSTS_MAX
 
 struct rat_session_info {
     char service[128], host[128], ruby[64], recorder[64], trace[256];
+    char tags[RAT_TAGS_BYTES]; /* those that fit (record/tags.h) */
     uint32_t pid, parent_pid;
     uint64_t start_ns, ticks_per_s, slot_bytes;
     uint64_t parent_hi, parent_lo;

@@ -132,6 +132,19 @@ static void read_text(char *to, size_t room, const char *from)
     to[length] = '\0';
 }
 
+static void read_tags(char to[RAT_TAGS_BYTES], const Ratrace__V1__Session *from)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < from->n_tag; i++) {
+        size_t name = strlen(from->tag[i]->name), text = strlen(from->tag[i]->text);
+        if (name == 0 || name + text + 2 > RAT_TAGS_BYTES - used)
+            continue;
+        memcpy(to + used, from->tag[i]->name, name + 1);
+        memcpy(to + used + name + 1, from->tag[i]->text, text + 1);
+        used += name + text + 2;
+    }
+}
+
 static void read_info(struct rat_session_info *to, const Ratrace__V1__Session *from)
 {
     read_text(to->service, sizeof to->service, from->service);
@@ -139,6 +152,7 @@ static void read_info(struct rat_session_info *to, const Ratrace__V1__Session *f
     read_text(to->ruby, sizeof to->ruby, from->ruby);
     read_text(to->recorder, sizeof to->recorder, from->recorder);
     read_text(to->trace, sizeof to->trace, from->trace);
+    read_tags(to->tags, from);
     to->pid = from->pid;
     to->parent_pid = from->parent_pid;
     to->start_ns = from->start_ns;

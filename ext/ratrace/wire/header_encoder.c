@@ -91,8 +91,28 @@ static char *utf8_copy(char *to, const char *from, size_t room)
     return to;
 }
 
+struct tags_message {
+    Ratrace__V1__Tag tags[RAT_TAGS_MAX];
+    Ratrace__V1__Tag *pointers[RAT_TAGS_MAX];
+    char bytes[RAT_TAGS_BYTES];
+};
+
+static void fill_tags(Ratrace__V1__Session *session, struct tags_message *message, const char from[RAT_TAGS_BYTES])
+{
+    session->tag = message->pointers;
+    const char *name, *text;
+    for (size_t at = 0; session->n_tag < RAT_TAGS_MAX && rat_tags_next(from, &at, &name, &text);) {
+        Ratrace__V1__Tag *tag = &message->tags[session->n_tag];
+        ratrace__v1__tag__init(tag);
+        tag->name = utf8_copy(message->bytes + (name - from), name, strlen(name) + 1);
+        tag->text = utf8_copy(message->bytes + (text - from), text, strlen(text) + 1);
+        message->pointers[session->n_tag++] = tag;
+    }
+}
+
 struct session_message {
     Ratrace__V1__Session session;
+    struct tags_message tags;
     char service[64], host[64], ruby[32], recorder[32], trace[256];
     uint8_t boot_id[16], parent[16];
 };
@@ -107,6 +127,7 @@ static Ratrace__V1__Session *fill_session(struct session_message *message, const
     session->ruby = utf8_copy(message->ruby, from->ruby, sizeof message->ruby);
     session->recorder = utf8_copy(message->recorder, from->recorder, sizeof message->recorder);
     session->trace = utf8_copy(message->trace, from->trace, sizeof message->trace);
+    fill_tags(session, &message->tags, from->tags);
     session->pid = from->pid;
     session->parent_pid = from->parent_pid;
     session->start_ns = from->start.realtime_ns;

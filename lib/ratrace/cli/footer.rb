@@ -17,7 +17,7 @@ module Ratrace
 
       # @return [Array<String>]
       def lines
-        rows = [["events", events], ["stacks", stacks], ["span", span], ["files", files], *clocks, *rubies, *processes]
+        rows = [["events", events], ["stacks", stacks], ["span", span], ["files", files], *clocks, *rubies, *processes, *tags]
         rows.concat(scopes, omissions, costs, blind)
         rows << ["warning", warning] if contradictions.positive?
         rows.map { |title, text| "#{"#{title}:".ljust(10)}#{text}" }
@@ -98,6 +98,13 @@ module Ratrace
         text += ", forked by #{session[:parent_pid]}" if session[:parent_pid]
         text += ", crashed" if session[:crashed]
         text
+      end
+
+      def tags
+        @sessions.reject { |session| session[:tags].empty? }.map { |session| session.slice(:service, :tags) }
+                 .uniq.first(PROCESSES_MAX).map do |session|
+          ["tags", "#{Text.clean(session[:service])}: #{Text.tags(session[:tags])}"]
+        end
       end
 
       # What a scoped recording is of.

@@ -15,19 +15,27 @@ module Ratrace
       def define(options)
         options.banner = "Usage: ratrace print [OPTIONS] FILE|DIR...\n\nShows every event in order: seconds since " \
                          "the process's first event, lane/context, what happened.\n\n"
-        options.on("--json", "One JSON object a line, times in ns of CLOCK_MONOTONIC") { @options[:json] = true }
+        options.on("--json", "One JSON object a line: processes, then events, times in ns of CLOCK_MONOTONIC") { @options[:json] = true }
         define_memory(options)
       end
 
       def execute(operands)
-        events = recording(operands).each_event
-        @options[:json] ? print_json(events) : print_text(events)
+        recording = recording(operands)
+        @options[:json] ? print_json(recording) : print_text(recording.each_event)
         SUCCESS
       end
 
-      def print_json(events)
+      # A line for each process, then one for each event.
+      def print_json(recording)
         require "json"
-        write(events) { |event| JSON.generate(clean(event)) }
+        recording.sessions.each { |session| @out.puts JSON.generate(about(session)) }
+        write(recording.each_event) { |event| JSON.generate(clean(event)) }
+      end
+
+      def about(session)
+        { type: "session", session: session[:id], process: (session[:pid] if session[:known]), start_ns: session[:start_ns],
+          **session.slice(:service, :host, :ruby).transform_values { |text| Text.clean(text) },
+          tags: session[:tags].to_h { |name, text| [Text.clean(name), Text.clean(text)] } }
       end
 
       # JSON is UTF-8, names need not be.

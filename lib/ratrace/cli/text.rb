@@ -28,6 +28,11 @@ module Ratrace
         owner ? "#{clean(owner)}#{kind.end_with?("singleton") ? "." : "#"}#{name}" : name
       end
 
+      # "zone=a, team=web"
+      def tags(tags)
+        tags.map { |name, text| "#{clean(name)}=#{clean(text)}" }.join(", ")
+      end
+
       def place(frame)
         frame[:file] ? "#{clean(frame[:file])}:#{frame[:line]}" : "(C)"
       end

@@ -51,7 +51,7 @@ module Ratrace
 
         def clean(value)
           case value
-          when Hash then value.transform_values { |inner| clean(inner) }
+          when Hash then value.to_h { |key, inner| [key.is_a?(String) ? CLI::Text.clean(key) : key, clean(inner)] }
           when Array then value.map { |inner| clean(inner) }
           when String then CLI::Text.clean(value)
           else value
@@ -122,6 +122,7 @@ module Ratrace
           session = profile[:sessions].first
           pairs = [["from", time(record.start_ns)], ["length", CLI::Text.time([record.end_ns - record.start_ns, 0].max)],
                    ["events", CLI::Text.count(record.events)], ["process", process(record, session)],
+                   *([["tags", CLI::Text.tags(record.tags)]] unless record.tags.empty?),
                    ["segment", segments(record, siblings)], ["ruby", session[:ruby]], ["end", ending(record)],
                    ["file", [tag(:a, "download", href: "/segments/#{record.name}"), " #{bytes(record.size)}, ",
                              tag(:a, "JSON", href: "/recordings/#{record.name}.json")]]]

@@ -6,7 +6,7 @@ require_relative "../cli/text"
 module Ratrace
   class Receiver
     # What is known of a stored segment without reading it. Times are CLOCK_REALTIME in ns.
-    Record = Struct.new(:name, :size, :sha256, :key, :received, :service, :host, :pid, :session, :segment, :start_ns,
+    Record = Struct.new(:name, :size, :sha256, :key, :received, :service, :host, :tags, :pid, :session, :segment, :start_ns,
                         :end_ns, :events, :dropped, :lost, :ending, :metadata, keyword_init: true) do
       # From an account that has no problems, for {Record.new} and {name_of}.
       def self.summary(account)
@@ -15,6 +15,7 @@ module Ratrace
         lanes = sessions.flat_map { |session| session[:lanes] }
         {
           service: Ratrace::CLI::Text.clean(first[:service]), host: Ratrace::CLI::Text.clean(first[:host]),
+          tags: first[:tags].to_h { |name, text| [Ratrace::CLI::Text.clean(name), Ratrace::CLI::Text.clean(text)] },
           pid: first[:pid], session: first[:id], segment: first[:segments].min,
           start_ns: sessions.map { |session| span(session).first }.min,
           end_ns: sessions.map { |session| span(session).last }.max,
@@ -67,7 +68,7 @@ module Ratrace
 
       def whole?
         [size, start_ns, end_ns, events].all?(Integer) && [sha256, service, host, session].all?(String) &&
-          [dropped, lost].all?(Hash)
+          [tags, dropped, lost].all?(Hash)
       end
     end
   end

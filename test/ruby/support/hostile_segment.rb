@@ -12,7 +12,7 @@ module HostileSegment
   CRC32C = Array.new(256) { |byte| 8.times.inject(byte) { |crc, _| crc[0] == 1 ? crc >> 1 ^ 0x82F63B78 : crc >> 1 } }
 
   # Field numbers of ratrace.v1.Chunk.
-  SIZE, SEQUENCE, RAW_BYTES, BODY_BYTES, BODY_CHECK, HEADER_CHECK, BODY = 2, 8, 18, 19, 20, 30, 31
+  SIZE, SEQUENCE, RAW_BYTES, BODY_BYTES, BODY_CHECK, INFO, HEADER_CHECK, BODY = 2, 8, 18, 19, 20, 21, 30, 31
 
   module_function
 
@@ -26,15 +26,28 @@ module HostileSegment
     [encode(opening), *bodies, encode(closing)].join
   end
 
+  # A segment as of a service with these tags.
+  def with_tags(tags, segment = File.binread(GOLDEN))
+    opening, *others = chunks(segment)
+    length, start = read_varint(opening.fetch(INFO), 0)
+    info = opening.fetch(INFO).byteslice(start, length) + tags.map { |name, text| tag_of(name.b, text.b) }.join
+    [opening.merge(INFO => varint(info.bytesize) + info), *others].map { |chunk| encode(chunk) }.join
+  end
+
+  # Field 17 of ratrace.v1.Session: a name, a text.
+  def tag_of(name, text)
+    tag = "\x0A".b + varint(name.bytesize) + name + "\x12".b + varint(text.bytesize) + text
+    "\x8A\x01".b + varint(tag.bytesize) + tag
+  end
+
   # Zeros that zstd has made small; `told`: the frame says how many.
   def zeros(bytes, told:)
     command = "head -c #{bytes} /dev/zero | zstd -q -c #{"--stream-size=#{bytes}" if told}"
     Open3.capture2(command, binmode: true).first
   end
 
-  # The golden file's chunks: the bytes of each field's value by its number.
-  def chunks
-    bytes = File.binread(GOLDEN)
+  # A segment's chunks: the bytes of each field's value by its number.
+  def chunks(bytes = File.binread(GOLDEN))
     list = []
     at = 0
     while at < bytes.bytesize
