@@ -77,7 +77,7 @@ module Ratrace
       private
 
       def labels(configuration)
-        own = { "pid" => Process.pid.to_s, "service" => configuration.service || Application.name }
+        own = { "pid" => Process.pid.to_s, "service" => configuration.service || Application.program_name }
         tags = configuration.tags.to_h { |name, value| [name.gsub(/\W/, "_").sub(/\A(?=\d)/, "_"), value] }
         tags.merge(own)
       end

@@ -50,6 +50,11 @@ class MetricsTest < Minitest::Test
     [JSON.parse(stats), text.join]
   end
 
+  def test_the_service_is_the_one_in_the_segments
+    text = run_well("require 'ratrace'; Ratrace.start(out_dir: ARGV[0]); puts Ratrace::Metrics.text", out_dir)
+    assert_equal [Ratrace::Recording.new(out_dir).sessions.first[:service]], samples(text).map { |_, labels,| labels["service"] }.uniq
+  end
+
   def test_every_number_is_that_of_the_stats
     stats, text = recorded
     found = samples(text).to_h { |name, labels, value| [[name, labels["cause"]], value] }
