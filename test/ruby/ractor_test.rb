@@ -251,4 +251,19 @@ class RactorTest < Minitest::Test
     RUBY
     assert_match(/only the main Ractor can\ntrue\n\z/, out)
   end
+
+  # A GC halts all Ractors first.
+  def test_ractors_that_attach_while_others_collect_garbage_do_not_hang
+    out = record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT, slot_size: 16_384, trace: { methods: "Work.tick" })
+      ractors = 6.times.map { Ractor.new { Ractor.receive && Ratrace.attach } }
+      GC.stress = true
+      ractors.each { |ractor| ractor.send(true) }
+      attached = ractors.map(&:take)
+      GC.stress = false
+      p attached.uniq
+      Ratrace.stop
+    RUBY
+    assert_equal "[true]\n", out
+  end
 end

@@ -29,12 +29,16 @@ static rb_ractor_local_key_t current_key;
 void (*rb_rat_agent_on_gc)(void);
 
 /* Addresses of fibers and method entries are reused after a GC, minor ones included. The mark function of an object
- * without write barriers runs in every GC, because such an object is always on the remembered list; nothing else does. */
+ * without write barriers runs in every GC, because such an object is always on the remembered list; nothing else does.
+ * It also keeps the agents' objects alive: the VM's lists of such things are not for several Ractors at once. */
 static void sweeper_mark(void *data)
 {
     (void)data;
-    for (int i = 0; i < agent_count; i++)
+    for (int i = 0; i < agent_count; i++) {
+        rb_gc_mark(agents[i]->odd);
+        rb_gc_mark(rb_rat_names_keeper(agents[i]->names));
         rb_rat_agent_forget(agents[i]);
+    }
     rb_rat_pulse_look();
     if (rb_rat_agent_on_gc != NULL)
         rb_rat_agent_on_gc();
@@ -54,13 +58,28 @@ void rb_rat_agent_forget(struct rb_rat_agent *agent)
 
 /* ---------------------------------------------------------------- agents */
 
+static bool agent_add(struct rb_rat_agent *agent)
+{
+    pthread_mutex_lock(&agents_lock);
+    bool room = agent_count < AGENTS_MAX;
+    if (room) {
+        agents[agent_count] = agent;
+        taken[agent_count] = true;
+        agent_count++; /* last: from here on each GC marks its objects */
+    }
+    pthread_mutex_unlock(&agents_lock);
+    return room;
+}
+
+/* Allocates, so not with the lock: a GC waits for all Ractors, and one that waits for a lock does not halt for it. */
 static struct rb_rat_agent *agent_new(uint32_t lane)
 {
-    if (agent_count == AGENTS_MAX)
-        return NULL;
+    VALUE odd = rb_obj_hide(rb_ary_new());
+    struct rb_rat_names *names = rb_rat_names_new();
+    VALUE keeper = names != NULL ? rb_rat_names_keeper(names) : Qnil;
     struct rb_rat_agent *agent = calloc(1, sizeof *agent);
     uint8_t *memory = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (agent == NULL || memory == MAP_FAILED) {
+    if (names == NULL || agent == NULL || memory == MAP_FAILED) {
         free(agent);
         return NULL;
     }
@@ -73,15 +92,12 @@ static struct rb_rat_agent *agent_new(uint32_t lane)
     *(struct rb_rat_agent **)(void *)(memory + RB_RAT_PAGE) = agent;
     agent->lane = lane;
     agent->main = lane == RAT_LANE_MAIN;
-    agent->odd = rb_obj_hide(rb_ary_new());
-    rb_gc_register_address(&agent->odd);
-    agent->names = rb_rat_names_new();
-    if (agent->names == NULL)
-        return NULL;
-    agents[agent_count] = agent;
-    taken[agent_count] = true;
-    agent_count++;
-    return agent;
+    agent->odd = odd;
+    agent->names = names;
+    bool added = agent_add(agent); /* else several Ractors came for the last place: it is left where it is */
+    RB_GC_GUARD(odd);
+    RB_GC_GUARD(keeper);
+    return added ? agent : NULL;
 }
 
 struct rb_rat_agent *rb_rat_agent_take(void)
@@ -93,10 +109,9 @@ struct rb_rat_agent *rb_rat_agent_take(void)
             agent = agents[i];
             taken[i] = true;
         }
-    if (agent == NULL)
-        agent = agent_new(RAT_LANE_RACTOR);
+    bool full = agent_count == AGENTS_MAX;
     pthread_mutex_unlock(&agents_lock);
-    return agent;
+    return agent != NULL || full ? agent : agent_new(RAT_LANE_RACTOR);
 }
 
 void rb_rat_agent_give_back(struct rb_rat_agent *agent)

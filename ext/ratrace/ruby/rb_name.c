@@ -20,7 +20,7 @@ struct key {
     rat_name_id file;
 };
 
-/* Kept alive by a Ruby object (below), which pins the owners. */
+/* Never freed. A Ruby object (below) pins the owners. */
 struct rb_rat_names {
     struct rat_dict *dict;
     struct rb_rat_filter filter; /* a copy: the next start may come while a Ractor still records */
@@ -58,8 +58,12 @@ struct rb_rat_names *rb_rat_names_new(void)
     if (names == NULL)
         return NULL;
     names->keeper = TypedData_Wrap_Struct(rb_cObject, &keeper_type, names);
-    rb_gc_register_mark_object(names->keeper);
     return names;
+}
+
+VALUE rb_rat_names_keeper(const struct rb_rat_names *names)
+{
+    return names->keeper;
 }
 
 void rb_rat_names_end(struct rb_rat_names *names)

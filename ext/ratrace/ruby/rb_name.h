@@ -29,6 +29,8 @@ struct rb_rat_filter {
 };
 
 struct rb_rat_names *rb_rat_names_new(void);
+/* The object that keeps classes alive, for whoever has `names` to mark. */
+VALUE rb_rat_names_keeper(const struct rb_rat_names *names);
 /* A new session: ids of the old one are void. `filter`'s strings stay the caller's. */
 void rb_rat_names_begin(struct rb_rat_names *names, struct rat_dict *dict, const struct rb_rat_filter *filter);
 void rb_rat_names_end(struct rb_rat_names *names);
