@@ -267,6 +267,25 @@ class ForkTest < Minitest::Test
     assert_family({ "parent" => 20 }, *([{ "child" => 50 }] * 8))
   end
 
+  # Threads that flush in the parent are not in the child, so its stop does not wait for them.
+  def test_a_child_forked_while_others_flush_may_stop_what_it_starts
+    record_code(<<~RUBY)
+      Ratrace.stop
+      Ratrace.start(out_dir: OUT, trace: { methods: "Work.child" })
+      4.times { Thread.new { loop { Ratrace.flush } } }
+      10.times do
+        sleep 0.01
+        wait_well(fork do
+          Ratrace.stop
+          Ratrace.start(out_dir: OUT, trace: { methods: "Work.child" })
+          Work.child
+          Ratrace.stop
+        end)
+      end
+    RUBY
+    assert_family({ "parent" => 10 }, *([{ "child" => 1 }] * 10))
+  end
+
   # A parent that forks for ever must not swell.
   def test_300_forks_in_a_row_cost_the_parent_no_memory_and_no_descriptor
     out = record_code(<<~RUBY)

@@ -252,6 +252,28 @@ class RactorTest < Minitest::Test
     assert_match(/only the main Ractor can\ntrue\n\z/, out)
   end
 
+  # What they would look at is freed by a stop, which does not wait for a Ractor.
+  def test_flush_and_stats_belong_to_the_main_ractor
+    out = record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT)
+      puts(Ractor.new { [Ratrace.flush, Ratrace.stats] rescue $!.message }.take)
+      puts(Ractor.new { Ratrace.stats rescue $!.message }.take)
+      Ratrace.stop
+    RUBY
+    assert_equal 2, out.scan(/only the main Ractor can$/).size, out
+  end
+
+  def test_a_stop_in_a_ractor_of_a_child_that_recorded_nothing_is_refused
+    out = record_code(<<~RUBY)
+      Ratrace.start(out_dir: OUT, trace: { methods: "Work.tick" })
+      pid = fork { puts(Ractor.new { Ratrace.stop rescue $!.message }.take) }
+      Process.wait(pid)
+      abort($?.inspect) unless $?.success?
+      Ratrace.stop
+    RUBY
+    assert_match(/only the main Ractor can\n\z/, out)
+  end
+
   # A GC halts all Ractors first.
   def test_ractors_that_attach_while_others_collect_garbage_do_not_hang
     out = record_code(<<~RUBY)

@@ -73,6 +73,22 @@ static bool is_forked(void)
     return RUNNING && now_running.pid != getpid();
 }
 
+/* In a forked child: what is inherited is the parent's, the threads that use it, too. */
+static void leave_parent(void)
+{
+    rat_session_abandon(now_running.session);
+    now_running.session = NULL;
+    now_running.users = 0;
+    pthread_mutex_init(&attaching, NULL);
+}
+
+/* Another Ractor runs at the same time as a stop, which frees what it would look at. */
+static void require_main(const char *doing)
+{
+    if (rb_rat_agent_current() != rb_rat_main_agent)
+        rb_raise(rb_path2class("Ratrace::Error"), "cannot %s: only the main Ractor can", doing);
+}
+
 /* ---------------------------------------------------------------- options */
 
 static VALUE option(VALUE options, const char *name)
@@ -265,11 +281,8 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
     now_running.options.parent_hi = now_running.id_hi;
     now_running.options.parent_lo = now_running.id_lo;
     now_running.options.parent_pid = (uint32_t)now_running.pid;
-    rat_session_abandon(now_running.session);
-    now_running.session = NULL;
+    leave_parent();
     now_running.pid = getpid();
-    now_running.users = 0; /* threads of the parent */
-    pthread_mutex_init(&attaching, NULL);
     struct opening opening = {.session = NULL};
     open_nogvl(&opening); /* with the GVL: nobody else is in this process */
     enum rat_status status = opening.status;
@@ -349,11 +362,9 @@ static VALUE native_start(VALUE self, VALUE options)
 {
     (void)self;
     struct rb_rat_agent *agent = rb_rat_main_agent;
-    if (rb_rat_agent_current() != agent)
-        rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: only the main Ractor can");
+    require_main("start recording");
     if (is_forked() && !rb_rat_agent_live(agent)) { /* a child that has recorded nothing: the parent's is not ours */
-        rat_session_abandon(now_running.session);
-        now_running.session = NULL;
+        leave_parent();
         if (agent->hooked)
             rb_rat_hook_remove(agent);
     }
@@ -426,6 +437,7 @@ static void *flush_nogvl(void *data)
 static VALUE native_flush(VALUE self)
 {
     (void)self;
+    require_main("flush the recording");
     if (!RUNNING || is_forked())
         return Qfalse;
     struct stopping stopping = {.session = now_running.session};
@@ -440,19 +452,17 @@ static VALUE native_flush(VALUE self)
 static VALUE native_stop(VALUE self)
 {
     (void)self;
-    struct rb_rat_agent *agent = rb_rat_agent_current();
+    struct rb_rat_agent *agent = rb_rat_main_agent;
     if (!RUNNING) {
         if (ending == getpid())
             without_gvl(wait_for_end, (void *)(uintptr_t)&ending);
         return Qnil;
     }
-    if (agent != rb_rat_main_agent && !is_forked())
-        rb_raise(rb_path2class("Ratrace::Error"), "cannot stop recording: only the main Ractor can");
+    require_main("stop recording");
     if (agent->hooked)
         rb_rat_hook_remove(agent);
     if (is_forked()) { /* nothing was recorded here */
-        rat_session_abandon(now_running.session);
-        now_running.session = NULL;
+        leave_parent();
         return Qnil;
     }
     struct rat_recorder *recorder = &agent->hot->recorder;
@@ -553,6 +563,7 @@ static VALUE drops_hash(const uint64_t *drop)
 static VALUE native_stats(VALUE self)
 {
     (void)self;
+    require_main("show the recording's counters");
     const struct rb_rat_agent *agent = rb_rat_main_agent;
     const struct rat_recorder *recorder = &agent->hot->recorder;
     VALUE hash = rb_hash_new();
