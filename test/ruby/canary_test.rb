@@ -102,6 +102,57 @@ class CanaryTest < Minitest::Test
     assert_equal 3, Ratrace::Canary.run
   end
 
+  # The first start runs the nest, and others may run meanwhile.
+  SLOW_NEST = <<~RUBY
+    require "ratrace"
+    INSIDE, ON = Queue.new, Queue.new
+    Ratrace::Canary.singleton_class.prepend(Module.new do
+      def leaf
+        INSIDE << true
+        ON.pop
+        super
+      end
+    end)
+    def busy(levels) = levels.zero? ? 0 : busy(levels - 1)
+    def start = Ratrace.start(out_dir: ARGV.first)
+    def path = p(Ratrace.stats.values_at(:frame_path, :frame_path_refused))
+    starter = Thread.new { start }
+    starter.report_on_exception = false
+    INSIDE.pop
+  RUBY
+
+  def test_what_others_call_meanwhile_does_not_spoil_the_proof
+    out = run_well(SLOW_NEST + <<~RUBY, out_dir)
+      busy(10)
+      20.times { ON << true }
+      starter.join
+      path
+    RUBY
+    assert_equal "[\"words\", nil]\n", out
+  end
+
+  def test_a_second_start_meanwhile_is_refused
+    out = run_well(SLOW_NEST + <<~RUBY, out_dir)
+      puts((start rescue $!.message))
+      20.times { ON << true }
+      starter.join
+      path
+      Ratrace.stop
+    RUBY
+    assert_match(/it is running.*\n\["words", nil\]\n\z/, out)
+    assert_equal 1, segments.size
+  end
+
+  def test_a_thread_that_is_killed_in_it_ends_and_the_next_start_proves_anew
+    out = run_well(SLOW_NEST + <<~RUBY, out_dir)
+      p starter.kill.join(10)&.status
+      20.times { ON << true }
+      start
+      path
+    RUBY
+    assert_equal "false\n[\"words\", nil]\n", out
+  end
+
   def test_frame_words_can_be_refused_and_it_says_why
     stats, public_tree = story("RATRACE_FRAME_WORDS" => "0")
     assert_equal "public", stats["frame_path"]

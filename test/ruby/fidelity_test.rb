@@ -364,32 +364,83 @@ class FidelityTest < Minitest::Test
     RUBY
   end
 
-  # A new thread's first call asks Ruby for the thread's name. What was to be recorded may be gone when the answer comes.
-  def test_a_recording_may_stop_while_a_new_thread_is_asked_for_its_name
-    out = run_well(<<~RUBY, out_dir)
-      require "ratrace"
-      ASKED, STOPPED = Queue.new, Queue.new
-      class UnboundMethod
-        alias_method :bind_and_call, :bind_call
-        def bind_call(object)
-          ASKED << self
-          STOPPED.pop
-          bind_and_call(object)
-        end
+  # A new thread's first call asks Ruby for the thread's name, with what Ruby had when ratrace was loaded.
+  SLOW_NAMES = <<~RUBY
+    ASKED, ANSWER = Queue.new, Queue.new
+    class UnboundMethod
+      alias_method :bind_and_call, :bind_call
+      def bind_call(object)
+        ASKED << self
+        ANSWER.pop unless object.status == "aborting"
+        bind_and_call(object)
       end
-      def leaf = 5
+    end
+    require "ratrace"
+    def leaf = 5
+  RUBY
+
+  # What was to be recorded may be gone when the answer comes.
+  def test_a_recording_may_stop_while_a_new_thread_is_asked_for_its_name
+    out = run_well(SLOW_NAMES + <<~RUBY, out_dir)
       2.times do |restarts|
         Ratrace.start(out_dir: ARGV.first)
         thread = Thread.new { leaf }
         ASKED.pop
         Ratrace.stop
         Ratrace.start(out_dir: ARGV.first) if restarts == 1
-        2.times { STOPPED << true } # the new recording asks, too
+        2.times { ANSWER << true } # the new recording asks, too
         p thread.value
         Ratrace.stop
-        STOPPED.clear
+        ANSWER.clear
       end
     RUBY
     assert_equal "5\n" * 2, out
+  end
+
+  def test_a_thread_may_be_killed_while_it_is_asked_for_its_name
+    out = run_well(SLOW_NAMES + <<~RUBY, out_dir)
+      Ratrace.start(out_dir: ARGV.first)
+      thread = Thread.new { leaf && sleep }
+      ASKED.pop
+      p thread.kill.join(10)&.status
+      Ratrace.stop
+    RUBY
+    assert_equal "false\n", out
+    assert_sound(out_dir)
+  end
+
+  def test_an_exception_for_a_thread_that_is_asked_for_its_name_reaches_it
+    out = run_well(SLOW_NAMES + <<~RUBY, out_dir)
+      Ratrace.start(out_dir: ARGV.first)
+      thread = Thread.new do
+        leaf
+      rescue IOError => e
+        e.message
+      end
+      ASKED.pop
+      2.times { ANSWER << true } # it is asked again, at its next event
+      thread.raise(IOError, "late")
+      p thread.value
+      Ratrace.stop
+    RUBY
+    assert_equal "\"late\"\n", out
+    assert_sound(out_dir)
+  end
+
+  def test_a_host_that_has_no_methods_of_its_own_is_recorded
+    out = run_well(<<~RUBY, out_dir)
+      require "ratrace"
+      def leaf = 5
+      configuration = Ratrace::Configuration.new({ out_dir: ARGV.first }).to_native
+      [[Thread, %i[name inspect to_s alive?]], [Module, %i[name to_s inspect]], [UnboundMethod, %i[bind_call bind]],
+       [Fiber, %i[alive?]], [Symbol, %i[to_s name]], [Kernel, %i[raise inspect frozen?]]].each do |owner, names|
+        names.each { |name| owner.undef_method(name) if owner.method_defined?(name) || owner.private_method_defined?(name) }
+      end
+      Ratrace::Native.start(configuration)
+      $stdout.puts Thread.new { [leaf, Fiber.new { leaf }.resume].sum }.value
+      Ratrace::Native.stop
+    RUBY
+    assert_equal "10\n", out
+    assert_equal 2, calls_in(out_dir, of: %w[leaf]).fetch("leaf")
   end
 end

@@ -26,6 +26,7 @@ struct sample {
 
 static struct sample samples[SAMPLES];
 static int sample_count;
+static VALUE watched; /* the thread that runs the nest */
 static int peek_pipe[2];
 
 /* Read a word of our own memory; false where there is none. */
@@ -38,7 +39,7 @@ static bool peek(uintptr_t address, uintptr_t *out)
 static void watch(VALUE data, const rb_trace_arg_t *raw)
 {
     (void)data;
-    if (sample_count == SAMPLES)
+    if (sample_count == SAMPLES || rb_thread_current() != watched)
         return;
     struct sample *sample = &samples[sample_count++];
     rb_trace_arg_t *arg = (rb_trace_arg_t *)(uintptr_t)raw;
@@ -152,19 +153,22 @@ static VALUE watch_methods(VALUE nest)
     return watching;
 }
 
-static VALUE call_watched(VALUE nest)
+static VALUE watch_no_more(VALUE watching)
 {
-    VALUE watching = watch_methods(nest);
-    call_nest(nest);
     for (long i = 0; i < RARRAY_LEN(watching); i++)
         rb_tracepoint_disable(RARRAY_AREF(watching, i));
     return Qnil;
 }
 
-size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **why)
+static VALUE call_watched(VALUE nest)
+{
+    VALUE watching = watch_methods(nest);
+    return rb_ensure(call_nest, nest, watch_no_more, watching);
+}
+
+size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **why, int *interrupted)
 {
     size_t frame_bytes = 0;
-    int failed;
 #if RUBY_API_VERSION_CODE < 30100 || RUBY_API_VERSION_CODE > 40099
     *why = "this Ruby's frame layout is not known";
     return 0;
@@ -178,18 +182,17 @@ size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **wh
         fcntl(peek_pipe[i], F_SETFL, O_NONBLOCK);
     }
     sample_count = 0;
+    watched = rb_thread_current();
     rb_event_hook_func_t function = (rb_event_hook_func_t)(void *)watch;
     rb_event_flag_t events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
     if (c_events)
         events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
     if (!scoped)
         rb_add_event_hook2(function, events, Qnil, RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
-    rb_protect(scoped ? call_watched : call_nest, nest, &failed);
+    rb_protect(scoped ? call_watched : call_nest, nest, interrupted);
     if (!scoped)
         rb_remove_event_hook(function);
-    if (failed)
-        rb_set_errinfo(Qnil);
-    *why = failed ? "the nest raised" : judge(c_events, &frame_bytes);
+    *why = *interrupted ? "the nest was interrupted" : judge(c_events, &frame_bytes);
     close(peek_pipe[0]);
     close(peek_pipe[1]);
     return *why == NULL ? frame_bytes : 0;

@@ -17,8 +17,9 @@
 
 /* Run the nest (a callable, Ratrace::Canary.run) under the hook, hooking C events as well if `c_events`. `scoped`: under
  * TracePoints of its methods, without a hook of the whole process. Returns the size of a control frame in bytes, or 0
- * with *why set to what did not hold. Under the GVL. */
-size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **why);
+ * with *why set to what did not hold. *interrupted, 0 at first, is for rb_jump_tag where the nest came to no end: nothing
+ * was proved then. Under the GVL, which others may have meanwhile; one at a time. */
+size_t rb_rat_canary_run(VALUE nest, bool c_events, bool scoped, const char **why, int *interrupted);
 
 /* While a recording runs: are the nest's calls seen? A sum of enum rat_blind; 0 = all is seen. Runs Ruby code, which
  * may be interrupted: that raises. */

@@ -6,8 +6,8 @@
 #include "ruby/rb_name.h"
 #include "ruby/rb_session.h"
 
-static ID id_context, id_thread, id_bind_call;
-static VALUE thread_name_method; /* Thread#name as it was when ratrace was loaded */
+static ID id_context, id_thread;
+static VALUE ask_name; /* Thread#name's bind_call, both as they were when ratrace was loaded */
 
 /* What hangs on a fiber. */
 struct fiber_state {
@@ -43,9 +43,9 @@ void rb_rat_context_init(void)
 {
     id_context = rb_intern("__ratrace_context__"); /* no @: Ruby code cannot see it */
     id_thread = rb_intern("__ratrace_thread__");
-    id_bind_call = rb_intern("bind_call");
-    thread_name_method = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, ID2SYM(rb_intern("name")));
-    rb_gc_register_mark_object(thread_name_method);
+    VALUE name = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, ID2SYM(rb_intern("name")));
+    ask_name = rb_obj_method(name, ID2SYM(rb_intern("bind_call")));
+    rb_gc_register_mark_object(ask_name);
 }
 
 /* ---------------------------------------------------------------- what hangs on an object */
@@ -81,21 +81,13 @@ static void hang_on(struct rb_rat_agent *agent, VALUE object, ID name, VALUE sta
 
 /* ---------------------------------------------------------------- threads */
 
-static VALUE call_thread_name(VALUE thread)
-{
-    return rb_funcall(thread_name_method, id_bind_call, 1, thread);
-}
-
-/* Calls Ruby, so other threads may run, and stop the recording, before it returns. */
+/* Calls Ruby, so other threads may run, and stop the recording, before it returns; and an interrupt that is due may be
+ * raised here, in place of the event. It is the thread's: nobody else may end it. */
 static VALUE thread_name(struct rb_rat_agent *agent, VALUE thread)
 {
     if (thread == rb_thread_main() && agent->main)
         return rb_str_new_cstr("main");
-    int failed;
-    VALUE name = rb_protect(call_thread_name, thread, &failed);
-    if (failed)
-        rb_set_errinfo(Qnil);
-    return failed ? Qnil : name;
+    return rb_method_call(1, &thread, ask_name);
 }
 
 static bool has_ended(const struct rb_rat_agent *agent, uint64_t generation)

@@ -39,7 +39,8 @@ static struct {
     _Atomic uint64_t start; /* counts sessions, so that an attached Ractor knows one that was stopped */
     uint64_t id_hi, id_lo; /* the session's; a child cannot ask it any more */
     pid_t pid;
-    bool starting, failed_in_child;
+    pid_t starting;         /* the process that is at it; a child of it is not */
+    bool failed_in_child;
     struct rat_session_options options;
     char *strings[STRINGS]; /* owned copies behind `options` and `filter.own` */
     struct rb_rat_filter filter;
@@ -345,17 +346,24 @@ static VALUE native_prove(VALUE self)
 
 /* ---------------------------------------------------------------- start */
 
-/* Once for calls, and once more for the first recording with C events. What was refused stays refused. */
-static void probe_words(void)
+/* Once for calls, and once more for the first recording with C events. What was refused stays refused. Calls Ruby: not
+ * 0 is what interrupted it, to be passed on. */
+static int probe_words(void)
 {
+    int interrupted = 0;
+    size_t frame_bytes = 0;
+    const char *why = now_running.no_words ? "frame_words is off" : NULL;
     if ((now_running.events & ~now_running.probed) == 0 || now_running.refused != NULL)
-        return;
-    now_running.probed = now_running.events;
-    if (now_running.no_words)
-        now_running.refused = "frame_words is off";
-    else
-        now_running.frame_bytes = rb_rat_canary_run(canary, (now_running.events & RUBY_EVENT_C_CALL) != 0,
-                                                    now_running.scoped, &now_running.refused);
+        return 0;
+    if (why == NULL)
+        frame_bytes = rb_rat_canary_run(canary, (now_running.events & RUBY_EVENT_C_CALL) != 0, now_running.scoped,
+                                        &why, &interrupted);
+    if (interrupted == 0) {
+        now_running.frame_bytes = frame_bytes;
+        now_running.refused = why;
+        now_running.probed = now_running.events;
+    }
+    return interrupted;
 }
 
 static VALUE native_start(VALUE self, VALUE options)
@@ -368,16 +376,19 @@ static VALUE native_start(VALUE self, VALUE options)
         if (agent->hooked)
             rb_rat_hook_remove(agent);
     }
-    if (RUNNING || now_running.starting)
+    if (RUNNING || now_running.starting == getpid())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: it is running; call Ratrace.stop first");
     take_options(options);
     rb_rat_sites_forget();
-    probe_words();
-    now_running.options.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
-    now_running.starting = true;
+    now_running.starting = getpid(); /* from here on others may run, and start */
+    int interrupted = probe_words();
     struct opening opening = {.session = NULL};
-    without_gvl(open_nogvl, &opening);
-    now_running.starting = false;
+    now_running.options.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
+    if (interrupted == 0)
+        without_gvl(open_nogvl, &opening);
+    now_running.starting = 0;
+    if (interrupted != 0)
+        rb_jump_tag(interrupted);
     if (opening.status != RAT_OK)
         rb_rat_status_raise(opening.status, "start recording", opening.why);
     now_running.session = opening.session;
