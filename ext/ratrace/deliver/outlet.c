@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -56,9 +58,12 @@ void rat_outlet_name(const struct rat_live_head *head, uint32_t segment, char ou
              host, when, head->pid, (uint32_t)(head->session_hi >> 32), segment);
 }
 
-enum rat_status rat_outlet_make_dir(const char *dir)
+/* ---------------------------------------------------------------- directory */
+
+/* Make it, and what is missing above it. */
+static enum rat_status make_dir(const char *dir)
 {
-    char path[sizeof((struct rat_live_head *)0)->out_dir];
+    char path[RAT_OUT_DIR_MAX];
     size_t length = strlen(dir);
     if (length >= sizeof path)
         return RAT_TOO_BIG;
@@ -70,6 +75,39 @@ enum rat_status rat_outlet_make_dir(const char *dir)
         if (mkdir(path, 0700) != 0 && errno != EEXIST && dir[i] == '\0')
             return rat_status_from_errno(errno);
     }
+    return RAT_OK;
+}
+
+enum rat_status rat_outlet_prepare_dir(const char *dir, char out[RAT_OUT_DIR_MAX], char *why, size_t why_length)
+{
+    char real[PATH_MAX];
+    if (dir == NULL || dir[0] == '\0') {
+        snprintf(why, why_length, "no output directory was given");
+        return RAT_INVALID;
+    }
+    struct stat link;
+    if (lstat(dir, &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid != geteuid() && link.st_uid != 0) {
+        snprintf(why, why_length, "the output directory %s is a link of user %u's; give a directory of your own", dir,
+                 (unsigned)link.st_uid);
+        return RAT_ACCESS;
+    }
+    enum rat_status status = make_dir(dir);
+    if (status == RAT_OK && realpath(dir, real) == NULL)
+        status = rat_status_from_errno(errno);
+    struct stat found;
+    if (status == RAT_OK && (stat(real, &found) != 0 || !S_ISDIR(found.st_mode)))
+        status = RAT_NOT_FOUND;
+    if (status == RAT_OK && access(real, W_OK | X_OK) != 0)
+        status = rat_status_from_errno(errno);
+    if (status == RAT_OK && strlen(real) >= RAT_OUT_DIR_MAX)
+        status = RAT_TOO_BIG;
+    if (status != RAT_OK) {
+        snprintf(why, why_length,
+                 "cannot write to the output directory %s: %s; give one this process may create files in", dir,
+                 rat_status_text(status));
+        return status;
+    }
+    strcpy(out, real);
     return RAT_OK;
 }
 
@@ -136,7 +174,7 @@ static enum rat_status create_file(struct rat_outlet *outlet)
         rat_outlet_name(head, segment_number(outlet), name);
         snprintf(head->part, sizeof head->part, "%s" RAT_SEGMENT_PART, name);
         status = rat_segment_create(&outlet->writer, head->out_dir, name);
-        if (status == RAT_NOT_FOUND && rat_outlet_make_dir(head->out_dir) == RAT_OK)
+        if (status == RAT_NOT_FOUND && make_dir(head->out_dir) == RAT_OK)
             status = rat_segment_create(&outlet->writer, head->out_dir, name);
         if (status == RAT_EXISTS)
             next_number(outlet);

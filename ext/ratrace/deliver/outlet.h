@@ -84,7 +84,8 @@ RAT_MUST_CHECK enum rat_status rat_outlet_publish(struct rat_outlet *outlet);
 /* In a forked child: close the descriptor if it still is that file. Frees nothing. */
 void rat_outlet_abandon(struct rat_outlet *outlet);
 
-/* Make `dir` and what is missing above it, 0700. */
-RAT_MUST_CHECK enum rat_status rat_outlet_make_dir(const char *dir);
+/* Make `dir` and what is missing above it, 0700, and give its real path. On failure `why` says on one line what to do. */
+RAT_MUST_CHECK enum rat_status rat_outlet_prepare_dir(const char *dir, char out[RAT_OUT_DIR_MAX], char *why,
+                                                      size_t why_length);
 
 #endif

@@ -1,13 +1,11 @@
 #include "deliver/session.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "deliver/live_file.h"
@@ -62,39 +60,6 @@ static void *recoverer_main(void *argument)
 
 /* ---------------------------------------------------------------- open */
 
-/* The output directory exists, is absolute and may be written to. */
-static enum rat_status prepare_dir(const char *dir, char *out, size_t length, char *why, size_t why_length)
-{
-    char real[PATH_MAX];
-    if (dir == NULL || dir[0] == '\0') {
-        say(why, why_length, "no output directory was given");
-        return RAT_INVALID;
-    }
-    struct stat link;
-    if (lstat(dir, &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid != geteuid() && link.st_uid != 0) {
-        say(why, why_length, "the output directory %s is a link of user %u's; give a directory of your own", dir,
-            (unsigned)link.st_uid);
-        return RAT_ACCESS;
-    }
-    enum rat_status status = rat_outlet_make_dir(dir);
-    if (status == RAT_OK && realpath(dir, real) == NULL)
-        status = rat_status_from_errno(errno);
-    struct stat found;
-    if (status == RAT_OK && (stat(real, &found) != 0 || !S_ISDIR(found.st_mode)))
-        status = RAT_NOT_FOUND;
-    if (status == RAT_OK && access(real, W_OK | X_OK) != 0)
-        status = rat_status_from_errno(errno);
-    if (status == RAT_OK && strlen(real) >= length)
-        status = RAT_TOO_BIG;
-    if (status != RAT_OK) {
-        say(why, why_length, "cannot write to the output directory %s: %s; give one this process may create files in",
-            dir, rat_status_text(status));
-        return status;
-    }
-    strcpy(out, real);
-    return RAT_OK;
-}
-
 static void put_string(char *to, size_t length, const char *from)
 {
     snprintf(to, length, "%s", from != NULL ? from : "");
@@ -104,7 +69,7 @@ static enum rat_status fill_head(struct rat_live_head *head, const struct rat_se
                                  size_t why_length)
 {
     rat_live_identify(head);
-    enum rat_status status = prepare_dir(options->out_dir, head->out_dir, sizeof head->out_dir, why, why_length);
+    enum rat_status status = rat_outlet_prepare_dir(options->out_dir, head->out_dir, why, why_length);
     if (status != RAT_OK)
         return status;
     put_string(head->service, sizeof head->service, options->service);

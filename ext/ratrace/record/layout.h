@@ -25,6 +25,8 @@
 #define RAT_LIVE_MAGIC UINT64_C(0x317665766c746172) /* "ratlvev1" */
 #define RAT_LIVE_VERSION 1u
 
+#define RAT_OUT_DIR_MAX 1024u
+
 #define RAT_LANES 16u      /* lane numbers 1..16 in files; index 0..15 here */
 #define RAT_LANE_MAIN 0u   /* the main Ractor */
 #define RAT_LANE_GC 1u     /* kept for GC events */
@@ -139,7 +141,7 @@ struct rat_live_head {
     char service[64], host[64], ruby[32], recorder[32];
     char trace[256];               /* which methods are traced; empty = all */
     char tags[RAT_TAGS_BYTES];     /* of the service (tags.h) */
-    char out_dir[1024];            /* absolute */
+    char out_dir[RAT_OUT_DIR_MAX]; /* absolute */
     char part[256];                /* file name of the segment being written, in out_dir */
 };
 
