@@ -8,6 +8,9 @@ module Ratrace
   #
   # What the configuration does not say is chosen for a service: the application's own files are traced, no gems.
   #
+  # Where `enabled` is off, nothing is recorded until `ratrace ctl` asks for it; with `control` off, too, or by
+  # RATRACE_DISABLED, there is nobody it could ask.
+  #
   # Fork. The recorder goes on in a child by itself, from its first call; nothing need be called there.
   module Agent
     class << self
@@ -18,7 +21,7 @@ module Ratrace
       def start
         started = Ratrace.recording? || start!
         wanted = Ratrace.configuration
-        Attendant.start(wanted) if started && (wanted.control || wanted.metrics_file)
+        Attendant.start(wanted) if started ? wanted.control || wanted.metrics_file : wanted.control && wanted.startable?
         started
       rescue Error, SystemCallError => e
         complain(e)
@@ -27,11 +30,12 @@ module Ratrace
 
       # Start recording as a service does.
       #
+      # @param asked [Hash{Symbol => Object}] settings, above all other sources
       # @return [Boolean] false where recording is disabled
       # @raise as {Ratrace.start}
-      def start!
-        wanted = Ratrace.configuration_with({})
-        wanted = Ratrace.configuration_with(choices(wanted))
+      def start!(**asked)
+        wanted = Ratrace.configuration_with(asked)
+        wanted = Ratrace.configuration_with({ **choices(wanted), **asked })
         return false unless wanted.enabled
 
         Ratrace.start_with(wanted)

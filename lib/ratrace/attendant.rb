@@ -116,14 +116,10 @@ module Ratrace
       def listen
         Native.control_close
         @path = nil
-        @path = Native.control_open(directory)
+        @path = Native.control_open(@configuration.out_dir)
         @troubles.delete(:control)
       rescue Error, SystemCallError => e
         @troubles[:control] = e.message
-      end
-
-      def directory
-        File.realpath(@configuration.out_dir)
       end
 
       # What all other threads wait in for each other, or for this one; nothing if any does not.
@@ -142,7 +138,7 @@ module Ratrace
       # "ok" or "error" and a text; of status, a line for each value.
       def answer(request)
         case request
-        when "status" then ["ok", *lines(Ratrace.stats)].join("\n")
+        when "status" then ["ok", *lines(status)].join("\n")
         when "flush" then Ratrace.flush ? "ok flushed" : "error nothing is being recorded; start it first"
         when "start" then start_recording
         when "stop" then stop_recording
@@ -152,10 +148,20 @@ module Ratrace
         "error #{e.message.lines.map(&:strip).join("; ")}"
       end
 
+      # Where nothing is recorded, also why.
+      def status
+        stats = Ratrace.stats
+        return stats if stats[:recording]
+
+        wanted = Ratrace.configuration
+        { recording: false, why: wanted.enabled ? "it was stopped" : "enabled is off, by #{wanted.source(:enabled)}", **stats }
+      end
+
+      # Whoever asks for it beats `enabled`, but not RATRACE_DISABLED.
       def start_recording
         return "error it is being recorded already" if Ratrace.recording?
 
-        Agent.start! ? "ok recording" : "error recording is disabled by the configuration"
+        Agent.start!(enabled: true) ? "ok recording" : "error recording is disabled by #{Configuration::DISABLED_VARIABLE}"
       end
 
       def stop_recording

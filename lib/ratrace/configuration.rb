@@ -14,6 +14,7 @@ module Ratrace
   # one error tells every mistake, a line each.
   class Configuration
     FILE_VARIABLE = "RATRACE_CONFIG"
+    DISABLED_VARIABLE = "RATRACE_DISABLED" # beats all sources, for good
     FILE_BYTES_MAX = 1024 * 1024
     SECRET_BYTES_MAX = 4096
     TRACE_BYTES = 255 # of it in the segments
@@ -62,7 +63,7 @@ module Ratrace
       @errors = []
       @sources = {}
       @values = check(gather(arguments, block, env))
-      @values[:enabled] = false if env["RATRACE_DISABLED"] == "1"
+      @values[:enabled], @sources[:enabled] = false, DISABLED_VARIABLE if env[DISABLED_VARIABLE] == "1"
       read_secrets
       check_together
       raise ConfigurationError, @errors.join("\n") unless @errors.empty?
@@ -75,6 +76,11 @@ module Ratrace
     # Where a setting's value came from: "default", the file, the variable, "configure block" or "argument".
     def source(name)
       @sources.fetch(name)
+    end
+
+    # May recording be turned on later?
+    def startable?
+      source(:enabled) != DISABLED_VARIABLE
     end
 
     # A value for people; of a secret, whether it is set.

@@ -70,7 +70,7 @@ module Ratrace
     end
 
     def disabled
-      add("configuration", "warning", "recording is disabled by #{@env["RATRACE_DISABLED"] == "1" ? "RATRACE_DISABLED" : @configuration.source(:enabled)}",
+      add("configuration", "warning", "recording is disabled by #{@configuration.source(:enabled)}",
           "enable it, if that is not meant")
     end
 

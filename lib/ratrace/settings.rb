@@ -15,7 +15,7 @@ module Ratrace
     private_class_method :setting
 
     ALL = [
-      setting(:enabled, :boolean, true, "record at all; `RATRACE_DISABLED=1` beats everything"),
+      setting(:enabled, :boolean, true, "record from the start; off: once `ratrace ctl` asks; `RATRACE_DISABLED=1` beats everything"),
       setting(:out_dir, :directory, "ratrace.out", "directory of the segment files; made for the owner only"),
       setting(:live_dir, :directory, nil, "where slots are mapped; must be on tmpfs; default `/dev/shm/ratrace-UID`"),
       setting(:service, :text, nil, "name of the service, in file names and reports; default the program's name"),

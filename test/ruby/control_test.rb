@@ -84,6 +84,43 @@ class ControlTest < Minitest::Test
     assert_equal ["work"], calls_in(trace_dir).keys - %w[read]
   end
 
+  def test_a_process_that_came_up_off_is_started_and_stopped
+    with_service(env: { "RATRACE_ENABLED" => "0" }) do |pid|
+      assert_equal 0o700, File.stat(trace_dir).mode & 0o777
+      assert_equal ["", "ratrace: ctl: nothing is being recorded\n", 1], ctl(pid, "stop")
+      off = JSON.parse(ctl!(pid, "status", "--json"))
+      assert_equal [false, "enabled is off, by RATRACE_ENABLED", nil], off.values_at("recording", "why", "exporter")
+      assert_equal ["ratrace-#{pid}.sock"], Dir.children(trace_dir)
+      assert_equal "recording\n", ctl!(pid, "start")
+      assert_equal "flushed\n", ctl!(pid, "flush")
+      on = JSON.parse(ctl!(pid, "status", "--json"))
+      assert_equal [true, false, true], [on["recording"], on.key?("why"), on["exporter"]["running"]]
+      assert_match(/\Astopped /, ctl!(pid, "stop"))
+      assert_equal "it was stopped", JSON.parse(ctl!(pid, "status", "--json"))["why"]
+      assert_equal "recording\n", ctl!(pid, "start")
+      ctl!(pid, "flush")
+    end
+    assert_equal 2, account_of(trace_dir)[:sessions].size
+    assert_sound(trace_dir)
+    assert_operator calls_in(trace_dir)["work"], :>, 0
+  end
+
+  def test_disabled_leaves_nothing_running
+    code = "require 'ratrace/agent'; Ratrace::Agent.start\n#{SERVICE.sub('puts "done"', "p Thread.list.size - 1; puts 'done'")}"
+    [{ "RATRACE_DISABLED" => "1" }, { "RATRACE_DISABLED" => "1", "RATRACE_ENABLED" => "1" },
+     { "RATRACE_ENABLED" => "0", "RATRACE_CONTROL" => "0" }].each do |env|
+      out = with_service(code.sub("puts Process.pid", "sleep 1.2; puts Process.pid"), env: env, listening: false) { nil }
+      assert_equal "0\ndone\n", out
+      refute_path_exists trace_dir
+    end
+  end
+
+  def test_a_process_disabled_meanwhile_is_not_started
+    with_service("ENV['RATRACE_DISABLED'] = '1'\n#{SERVICE}", env: { "RATRACE_ENABLED" => "0" }) do |pid|
+      assert_equal ["", "ratrace: ctl: recording is disabled by RATRACE_DISABLED\n", 1], ctl(pid, "start")
+    end
+  end
+
   def test_status_is_for_people_and_for_programs
     with_service do |pid|
       assert_match(/^recording +true$/, ctl!(pid, "status"))

@@ -4,19 +4,22 @@
 #include <string.h>
 
 #include "deliver/control.h"
+#include "deliver/outlet.h"
 #include "ruby/rb_status.h"
 
 /* One a process. Used by one Ruby thread, which gives the GVL up while it waits or writes. */
 static struct rat_control control = {.fd = -1, .client = -1};
 
-/* control_open(dir): the socket's path. */
+/* control_open(dir): the socket's path. The directory is made: a process that does not record has none yet. */
 static VALUE native_control_open(VALUE self, VALUE dir)
 {
     (void)self;
-    char why[1400] = "";
+    char why[1400] = "", real[RAT_OUT_DIR_MAX];
     StringValueCStr(dir);
     rat_control_abandon(&control);
-    enum rat_status status = rat_control_open(&control, RSTRING_PTR(dir), why, sizeof why);
+    enum rat_status status = rat_outlet_prepare_dir(RSTRING_PTR(dir), real, why, sizeof why);
+    if (status == RAT_OK)
+        status = rat_control_open(&control, real, why, sizeof why);
     RB_GC_GUARD(dir);
     if (status != RAT_OK)
         rb_raise(rb_path2class("Ratrace::Error"), "%s", why);

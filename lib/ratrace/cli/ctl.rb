@@ -17,8 +17,8 @@ module Ratrace
 
       def define(options)
         options.banner = "Usage: ratrace ctl [OPTIONS] PID start|stop|flush|status\n\nSpeaks to a process that ratrace " \
-                         "records as a service (RATRACE_CONTROL is on),\nof the same user. start and stop change " \
-                         "nothing in its files or settings.\n\n"
+                         "records as a service (RATRACE_CONTROL is on),\nor would but for RATRACE_ENABLED, of the " \
+                         "same user. start and stop change nothing\nin its files or settings.\n\n"
         options.on("--dir DIR", "Its output directory, if it cannot be found by itself") do |dir|
           @options[:dir] = dir
         end
