@@ -133,6 +133,12 @@ void rat_recorder_checked(struct rat_recorder *recorder, bool was_true);
 void rat_recorder_call(struct rat_recorder *recorder, enum rat_event_kind event, uintptr_t word, uint32_t id,
                        enum rat_frame_kind kind, uint64_t now);
 
+/* What a hidden frame itself calls in C is hidden with it (not what a block calls that it yields to). */
+static inline bool rat_recorder_is_in_hidden(const struct rat_recorder *recorder, uintptr_t caller)
+{
+    return recorder->top->word == caller && recorder->top->id == RAT_FRAME_HIDDEN;
+}
+
 /* The newest entry above the base with this word, or with this frame id: its depth from the top (0 = top), or -1. */
 int64_t rat_recorder_find(const struct rat_recorder *recorder, uintptr_t word);
 int64_t rat_recorder_find_id(const struct rat_recorder *recorder, uint32_t id);

@@ -2,9 +2,11 @@
 
 #include <ruby/debug.h>
 
+#include "ruby/rb_base.h"
 #include "ruby/rb_context.h"
 #include "ruby/rb_cost.h"
 #include "ruby/rb_name.h"
+#include "ruby/rb_public_path.h"
 #include "ruby/rb_stack.h"
 
 /* Frame words. The trace argument of a raw hook starts, unchanged from Ruby 3.1 to 4.0, with
@@ -18,8 +20,7 @@
  *   cfp's fifth word is ep; ep[-2] is the method entry at a call event (later it may become a wrapper)
  *
  * rb_canary.c proves all this at start, one call in AUDIT is proved again by the public calls, and where either fails
- * the public path below does the same job more slowly: contexts by rb_fiber_current, methods by the trace argument's
- * accessors, frames by what rb_profile_frames calls them, and stale frames by counting.
+ * rb_public_path.c does the same job more slowly.
  *
  * A C function's entry carries the word its frame would have, caller - frame_bytes. Its c_return carries the caller's
  * word when it returned and its own when raise, throw or break took it off.
@@ -30,7 +31,6 @@
 enum { WORD_EC = 1, WORD_CFP = 2, WORD_ID = 4, WORD_CALLED = 5, WORD_OWNER = 6, CFP_EP = 4 };
 #define EP_METHOD_ENTRY (-2)
 #define AUDIT 4096u
-#define DEEP 64u /* public path: from here on, look for frames lost to an overflow at every event */
 
 #define COLD __attribute__((noinline, cold))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -49,65 +49,6 @@ static rb_trace_arg_t *public_arg(const uintptr_t *arg)
 
 /* Named for the disassembly check; `data` is the hot page. */
 rb_rat_hook rat_hook_words, rat_hook_words_strong;
-
-/* ---------------------------------------------------------------- both paths: the base */
-
-/* The current context existed before recording and meets its first event. `own`: frames on top that belong to the event. */
-static void base_if_due(struct rb_rat_agent *agent, int own, uint64_t now)
-{
-    if (agent->hot->recorder.context->base_due)
-        rb_rat_stack_take_base(agent, own, now);
-}
-
-/* A call with nothing of ours open above the base. `own` as above; `word` 0 = public path. */
-static void call_on_base(struct rb_rat_agent *agent, int own, uintptr_t word, uint64_t now)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    base_if_due(agent, own, now);
-    if (recorder->context->base == 0)
-        return;
-    int count = rb_rat_stack_count(agent);
-    if (count >= 0)
-        rb_rat_stack_trim_base(agent, count - own, now);
-    if (word != 0)
-        rat_recorder_settle_base(recorder, word);
-}
-
-static bool top_is_named(struct rb_rat_agent *agent, int32_t id)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    const struct rat_frame_entry *base = rat_dict_frame_entry(recorder->dict, recorder->top->id);
-    const struct rat_frame_entry *ended = rat_dict_frame_entry(recorder->dict, id > 0 ? (uint32_t)id : 0);
-    return base != NULL && ended != NULL && base->method == ended->method;
-}
-
-/* A return that matches nothing above the base: a base frame's end, or nobody's. For a Ruby method the frame is still
- * counted; a C function's is gone unless it was unwound, and then its name must be the top's. */
-static void return_on_base(struct rb_rat_agent *agent, bool is_c, const uintptr_t *arg, uintptr_t word, uint64_t now)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    enum rat_event_kind event = is_c ? RAT_EVENT_C_RETURN : RAT_EVENT_RETURN;
-    if (rat_recorder_above_base(recorder) > 0) {
-        rat_recorder_unmatched(recorder, now); /* frames of ours are open: it cannot be one below them */
-        return;
-    }
-    base_if_due(agent, 0, now);
-    int base = (int)recorder->context->base;
-    int count = base > 0 ? rb_rat_stack_count(agent) : -1;
-    int held = count;
-    if (is_c && count >= 0) {
-        int32_t id = rb_rat_name_event(agent->names, public_arg(arg), true);
-        held = base > count ? count + 1 : base == count && top_is_named(agent, id) ? count : base + 1;
-    }
-    if (count < 0 || base < held) {
-        rat_recorder_unmatched(recorder, now);
-        return;
-    }
-    rb_rat_stack_trim_base(agent, held, now);
-    rat_recorder_return(recorder, event, 0, now);
-    if (word != 0)
-        rat_recorder_settle_base(recorder, word);
-}
 
 /* ---------------------------------------------------------------- frame words: cold */
 
@@ -144,7 +85,17 @@ static void drop_gone(struct rb_rat_agent *agent, uintptr_t word, uint64_t now)
     rat_recorder_checked(recorder, removed == 0);
 }
 
-static void to_public_path(struct rb_rat_agent *agent, uint64_t now);
+/* For the rest of the process: the words told something else than the public calls. What the shadow holds cannot be
+ * believed, so each context starts again from a base. */
+static void to_public_path(struct rb_rat_agent *agent, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    agent->words = false;
+    rat_recorder_note(recorder, RAT_NOTE_PUBLIC_PATH, (uint32_t)agent->audits, now);
+    rat_recorder_restart(recorder);
+    rat_recorder_repair(recorder, now);
+    recorder->ec = 0;
+}
 
 static int32_t name_of_call(struct rb_rat_agent *agent, const uintptr_t *arg, uintptr_t entry, uint64_t now)
 {
@@ -196,7 +147,7 @@ static COLD void call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_
     agent->hidden_calls += id < 0;
     drop_gone(agent, word, now);
     if (recorder->top->word <= word && rat_recorder_above_base(recorder) == 0) {
-        call_on_base(agent, 1, word, now);
+        rb_rat_base_call(agent, 1, word, now);
         recorder->ec = arg[WORD_EC];
     }
     rat_recorder_call(recorder, RAT_EVENT_CALL, word, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN, RAT_FRAME_INSTANCE,
@@ -212,14 +163,8 @@ static COLD void return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
     if (depth >= 0)
         rat_recorder_return(&hot->recorder, RAT_EVENT_RETURN, (uint32_t)depth, now);
     else
-        return_on_base(agent, false, arg, arg[WORD_CFP], now);
+        rb_rat_base_return(agent, false, public_arg(arg), arg[WORD_CFP], now);
     hot->recorder.ec = arg[WORD_EC];
-}
-
-/* What a hidden frame itself calls in C is hidden with it (not what a block calls that it yields to). */
-static bool is_called_by_hidden(const struct rat_recorder *recorder, uintptr_t caller)
-{
-    return recorder->top->word == caller && recorder->top->id == RAT_FRAME_HIDDEN;
 }
 
 static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_t now)
@@ -237,10 +182,10 @@ static COLD void c_call_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uint6
     }
     drop_gone(agent, word, now);
     if (recorder->top->word <= word && rat_recorder_above_base(recorder) == 0) {
-        call_on_base(agent, 0, word, now);
+        rb_rat_base_call(agent, 0, word, now);
         recorder->ec = arg[WORD_EC];
     }
-    bool told = id > 0 && !is_called_by_hidden(recorder, arg[WORD_CFP]);
+    bool told = id > 0 && !rat_recorder_is_in_hidden(recorder, arg[WORD_CFP]);
     agent->hidden_c_calls += !told;
     rat_recorder_call(recorder, RAT_EVENT_C_CALL, word, told ? (uint32_t)id : RAT_FRAME_HIDDEN, RAT_FRAME_C_INSTANCE,
                       now);
@@ -264,169 +209,8 @@ static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uin
     if (depth >= 0)
         rat_recorder_return(recorder, RAT_EVENT_C_RETURN, (uint32_t)depth, now);
     else
-        return_on_base(agent, true, arg, word, now);
+        rb_rat_base_return(agent, true, public_arg(arg), word, now);
     recorder->ec = arg[WORD_EC];
-}
-
-/* ---------------------------------------------------------------- public path */
-
-/* The method frame that runs, as rb_profile_frames names it: it stays the same as long as the frame lives, but for a
- * define_method body, whose value is its block's and may move under compaction. 0 = none. */
-static uintptr_t public_word(void)
-{
-    VALUE frame;
-    return rb_profile_frames(0, 1, &frame, NULL) == 1 ? (uintptr_t)frame : 0;
-}
-
-/* Overflows unwind frames without an event, and without words nothing says so: count, and doubt as above. */
-static void public_repair(struct rb_rat_agent *agent, uint64_t now)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    uint32_t depth = rat_recorder_depth(recorder);
-    bool missing = depth > DEEP && !rb_rat_stack_at_least(agent, (int)depth);
-    if (missing)
-        rat_recorder_doubt(recorder);
-    if (!rat_recorder_doubts(recorder))
-        return;
-    uint32_t removed = rb_rat_stack_verify(recorder, agent);
-    if (removed > 0)
-        rat_recorder_repair(recorder, now);
-    rat_recorder_checked(recorder, removed == 0);
-}
-
-static int32_t public_name(struct rb_rat_agent *agent, const uintptr_t *arg, uintptr_t word)
-{
-    const struct rb_rat_cached *hit = rb_rat_cache_slot(agent->hot, word);
-    if (hit->key == word && hit->id != 0)
-        return hit->id;
-    int32_t id = rb_rat_name_event(agent->names, public_arg(arg), false);
-    /* a define_method body's value is the block's, one for all methods made of it: never cached. The frame may have
-     * moved if a GC ran: ask again. */
-    VALUE frame = (VALUE)public_word();
-    if (frame != 0 && !NIL_P(rb_profile_frame_method_name(frame)))
-        *rb_rat_cache_slot(agent->hot, frame) = (struct rb_rat_cached){.key = frame, .id = id};
-    return id;
-}
-
-static void public_call(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
-{
-    agent->calling = true;
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    int32_t id = is_c ? rb_rat_name_event(agent->names, public_arg(arg), true)
-                      : public_name(agent, arg, public_word());
-    public_repair(agent, now);
-    if (rat_recorder_above_base(recorder) == 0)
-        call_on_base(agent, is_c ? 0 : 1, 0, now);
-    uintptr_t word = public_word(); /* of a C event: the caller's */
-    bool told = id > 0 && !(is_c && is_called_by_hidden(recorder, word));
-    *(is_c ? &agent->hidden_c_calls : &agent->hidden_calls) += !told;
-    rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, is_c ? 0 : word,
-                      told ? (uint32_t)id : RAT_FRAME_HIDDEN, is_c ? RAT_FRAME_C_INSTANCE : RAT_FRAME_INSTANCE, now);
-}
-
-/* The entry this return ends: its depth below the top, or -1. A C function is known by its id; a method by its frame's
- * value, or, if that has moved, by its name. */
-static int64_t public_find(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    if (is_c) {
-        if (recorder->top->kind == RAT_FRAME_C_INSTANCE && recorder->top->id == RAT_FRAME_HIDDEN)
-            return 0;
-        int32_t id = rb_rat_name_event(agent->names, public_arg(arg), true);
-        return rat_recorder_find_id(recorder, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN);
-    }
-    uintptr_t word = public_word();
-    int64_t depth = word != 0 ? rat_recorder_find(recorder, word) : -1;
-    if (depth >= 0)
-        return depth;
-    VALUE method = rb_tracearg_method_id(public_arg(arg));
-    rat_name_id name = SYMBOL_P(method) ? rb_rat_name_string(agent->names, rb_sym2str(method)) : 0;
-    for (uint32_t at = 0; at < rat_recorder_above_base(recorder); at++) {
-        const struct rat_entry *entry = recorder->top - at;
-        const struct rat_frame_entry *frame = rat_dict_frame_entry(recorder->dict, entry->id);
-        if (entry->kind == RAT_FRAME_INSTANCE && frame != NULL && frame->method == name)
-            return at;
-    }
-    return -1;
-}
-
-static void public_return(struct rb_rat_agent *agent, const uintptr_t *arg, bool is_c, uint64_t now)
-{
-    agent->calling = false;
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    public_repair(agent, now);
-    int64_t depth = public_find(agent, arg, is_c);
-    if (depth < 0) {
-        return_on_base(agent, is_c, arg, 0, now);
-        return;
-    }
-    *(is_c ? &agent->hidden_c_returns : &agent->hidden_returns) += recorder->top[-depth].id == RAT_FRAME_HIDDEN;
-    rat_recorder_return(recorder, is_c ? RAT_EVENT_C_RETURN : RAT_EVENT_RETURN, (uint32_t)depth, now);
-    if (depth > 0)
-        rat_recorder_doubt(recorder);
-}
-
-/* What most events are: a known method's call, or the return of the top frame, with nothing in doubt. True: told. */
-static bool public_put(struct rb_rat_agent *agent, rb_event_flag_t event, uint64_t now)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    struct rat_entry *top = recorder->top, *entries = recorder->context->entries;
-    if (top >= recorder->limit || top <= entries + recorder->context->base || top >= entries + DEEP)
-        return false;
-    uintptr_t word = public_word();
-    if (event == RUBY_EVENT_CALL) {
-        const struct rb_rat_cached *cached = rb_rat_cache_slot(agent->hot, word);
-        int32_t id = cached->id;
-        if (cached->key != word || id <= 0 ||
-            !rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_CALL, (uint32_t)id), now, recorder->lane.strong))
-            return false;
-        *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_INSTANCE};
-        return true;
-    }
-    if (word == 0 || top->word != word || top->id == RAT_FRAME_HIDDEN ||
-        !rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_RETURN, 0), now, recorder->lane.strong))
-        return false;
-    recorder->top--;
-    return true;
-}
-
-static __attribute__((noinline)) void public_event(struct rb_rat_agent *agent, const uintptr_t *arg,
-                                                   rb_event_flag_t event, uint64_t now)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    if (!rb_rat_agent_live(agent) || recorder->context == NULL || recorder->ec != rb_fiber_current()) {
-        if (!rb_rat_context_enter(agent, rb_fiber_current(), false, now))
-            return;
-        now = rat_clock_ticks(recorder->clock);
-    }
-    if ((event & (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)) != 0 && public_put(agent, event, now))
-        return;
-    switch (event) {
-    case RUBY_EVENT_CALL:
-        public_call(agent, arg, false, now);
-        break;
-    case RUBY_EVENT_RETURN:
-        public_return(agent, arg, false, now);
-        break;
-    case RUBY_EVENT_C_CALL:
-        public_call(agent, arg, true, now);
-        break;
-    case RUBY_EVENT_C_RETURN:
-        public_return(agent, arg, true, now);
-        break;
-    }
-}
-
-/* For the rest of the process: the words told something else than the public calls. What the shadow holds cannot be
- * believed, so each context starts again from a base. */
-static void to_public_path(struct rb_rat_agent *agent, uint64_t now)
-{
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    agent->words = false;
-    rat_recorder_note(recorder, RAT_NOTE_PUBLIC_PATH, (uint32_t)agent->audits, now);
-    rat_recorder_restart(recorder);
-    rat_recorder_repair(recorder, now);
-    recorder->ec = 0;
 }
 
 /* ---------------------------------------------------------------- the hook */
@@ -454,7 +238,7 @@ static COLD void elsewhere(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_
         return;
     }
     if (!agent->words) {
-        public_event(agent, arg, event, now);
+        rb_rat_public_event(agent, public_arg(arg), event, now);
         return;
     }
     if (!rb_rat_context_enter(agent, arg[WORD_EC], false, now))
@@ -509,7 +293,7 @@ static inline __attribute__((always_inline)) void rat_hook(struct rb_rat_hot *ho
         word -= hot->frame_bytes;
         if (LIKELY(cached->owner == arg[WORD_OWNER] && cached->called == arg[WORD_CALLED] && id > 0 &&
                    recorder->top->word > word && recorder->top < recorder->limit &&
-                   !is_called_by_hidden(recorder, word + hot->frame_bytes)) &&
+                   !rat_recorder_is_in_hidden(recorder, word + hot->frame_bytes)) &&
             LIKELY(rat_lane_put(&recorder->lane, rat_event_word(RAT_EVENT_C_CALL, (uint32_t)id), now, strong)))
             *++recorder->top = (struct rat_entry){.word = word, .id = (uint32_t)id, .kind = RAT_FRAME_C_INSTANCE};
         else
@@ -539,11 +323,12 @@ void rat_hook_words_strong(VALUE data, const rb_trace_arg_t *arg)
 static void rat_hook_public(VALUE data, const rb_trace_arg_t *arg)
 {
     struct rb_rat_hot *hot = RB_RAT_HOT_OF(data);
-    rb_event_flag_t event = rb_tracearg_event_flag((rb_trace_arg_t *)(uintptr_t)arg);
+    rb_trace_arg_t *event_arg = public_arg((const uintptr_t *)arg);
+    rb_event_flag_t event = rb_tracearg_event_flag(event_arg);
     if ((event & BEGIN_EVENTS) != 0)
         begin_event(rb_rat_agent_of(hot), event);
     else
-        public_event(rb_rat_agent_of(hot), (const uintptr_t *)arg, event, rat_clock_ticks(hot->recorder.clock));
+        rb_rat_public_event(rb_rat_agent_of(hot), event_arg, event, rat_clock_ticks(hot->recorder.clock));
 }
 
 rb_rat_hook *rb_rat_hook_function(const struct rb_rat_agent *agent)
