@@ -29,10 +29,7 @@ static void profile_tape_as(uint32_t nodes_max, bool merged)
     assert_int_equal(rat_profile_new(nodes_max, merged, &profile, &visitor), RAT_OK);
     assert_int_equal(rat_replay_new(&source, 1, 0, &visitor, &log_.replay), RAT_OK);
     rat_profile_bind(profile, rat_replay_allowance(log_.replay));
-    enum rat_status status;
-    while ((status = rat_replay_step(log_.replay, UINT64_MAX)) == RAT_OK)
-        ;
-    assert_int_equal(status, RAT_END);
+    assert_int_equal(replay_on(log_.replay, UINT64_MAX), RAT_END);
 }
 
 /* "a 2 30/10 max 20" = method, calls, total/self, max; a line a method. */

@@ -26,6 +26,21 @@ static void check_clean(void)
     assert_true(rat_account_balanced(lane_account(&log_, 1)));
 }
 
+/* A call at 10, and its return at 30 in the next segment. How long the first one is. */
+static size_t call_over_two_segments(void)
+{
+    uint32_t a = frame(&tape, "a");
+    tape_snapshot(&tape, 0);
+    tape_call(&tape, 10, a);
+    tape_flip(&tape);
+    size_t first = tape.out.length;
+    tape_next_segment(&tape);
+    tape_snapshot(&tape, 20, RUBY(a));
+    tape_return(&tape, 30);
+    tape_flip(&tape);
+    return first;
+}
+
 /* ---------------------------------------------------------------- stacks */
 
 static void self_is_total_less_the_totals_called(void **state)
@@ -48,14 +63,7 @@ static void self_is_total_less_the_totals_called(void **state)
 static void frames_stay_open_across_chunks_and_segments(void **state)
 {
     (void)state;
-    uint32_t a = frame(&tape, "a");
-    tape_snapshot(&tape, 0);
-    tape_call(&tape, 10, a);
-    tape_flip(&tape);
-    tape_next_segment(&tape);
-    tape_snapshot(&tape, 20, RUBY(a));
-    tape_return(&tape, 30);
-    tape_flip(&tape);
+    call_over_two_segments();
     replay_tape(&log_, &tape);
     assert_log(&log_, "+a 10\n-a 20/20\n");
     check_clean();
@@ -329,15 +337,7 @@ static void chunks_met_twice_count_once(void **state)
 static void segments_are_read_in_their_order_whatever_the_order_given(void **state)
 {
     (void)state;
-    uint32_t a = frame(&tape, "a");
-    tape_snapshot(&tape, 0);
-    tape_call(&tape, 10, a);
-    tape_flip(&tape);
-    size_t first = tape.out.length;
-    tape_next_segment(&tape);
-    tape_snapshot(&tape, 20, RUBY(a));
-    tape_return(&tape, 30);
-    tape_flip(&tape);
+    size_t first = call_over_two_segments();
     struct rat_source swapped[] = {{.bytes = tape.out.bytes + first, .length = tape.out.length - first},
                                    {.bytes = tape.out.bytes, .length = first}};
     replay_sources(&log_, swapped, 2);
@@ -348,15 +348,7 @@ static void segments_are_read_in_their_order_whatever_the_order_given(void **sta
 static void a_later_segment_alone_says_what_lies_before_it(void **state)
 {
     (void)state;
-    uint32_t a = frame(&tape, "a");
-    tape_snapshot(&tape, 0);
-    tape_call(&tape, 10, a);
-    tape_flip(&tape);
-    size_t first = tape.out.length;
-    tape_next_segment(&tape);
-    tape_snapshot(&tape, 20, RUBY(a));
-    tape_return(&tape, 30);
-    tape_flip(&tape);
+    size_t first = call_over_two_segments();
     replay_sources(&log_, &(struct rat_source){.bytes = tape.out.bytes + first, .length = tape.out.length - first}, 1);
     assert_log(&log_, "~a 20\n-a 10/10\n");
     assert_int_equal(lane_account(&log_, 1)->before, 2);
@@ -525,10 +517,7 @@ static void a_bound_on_memory_ends_the_replay_and_not_the_process(void **state)
     struct rat_visitor visitor = {0};
     struct rat_source source = {.bytes = tape.out.bytes, .length = tape.out.length};
     assert_int_equal(rat_replay_new(&source, 1, 8 << 20, &visitor, &log_.replay), RAT_OK);
-    enum rat_status status;
-    while ((status = rat_replay_step(log_.replay, 1000)) == RAT_OK)
-        ;
-    assert_int_equal(status, RAT_NO_MEMORY);
+    assert_int_equal(replay_on(log_.replay, 1000), RAT_NO_MEMORY);
 }
 
 /* ---------------------------------------------------------------- live */
@@ -580,10 +569,7 @@ static void a_large_chunk_ends_a_step(void **state)
     assert_int_equal(rat_replay_new(&source, 1, 0, &(struct rat_visitor){0}, &log_.replay), RAT_OK);
     assert_int_equal(rat_replay_step(log_.replay, 2048), RAT_OK);
     assert_int_equal(rat_replay_source(log_.replay, 0)->chunks, 1);
-    enum rat_status status;
-    while ((status = rat_replay_step(log_.replay, 2048)) == RAT_OK)
-        ;
-    assert_int_equal(status, RAT_END);
+    assert_int_equal(replay_on(log_.replay, 2048), RAT_END);
     check_clean();
 }
 
