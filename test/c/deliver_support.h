@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -63,8 +64,11 @@ UNUSED static void remove_tree(const char *path)
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* And what a test that failed has mounted there. */
 UNUSED static void remove_place(const struct place *place)
 {
+    umount2(place->out, MNT_DETACH);
+    umount2(place->live, MNT_DETACH);
     remove_tree(place->out);
     remove_tree(place->live);
 }
@@ -150,6 +154,12 @@ UNUSED static void record_many(struct recorder *r, uint64_t events)
 {
     for (uint64_t i = 0; i < events; i++)
         record(r);
+}
+
+UNUSED static enum rat_status record_and_flush(struct recorder *r, uint64_t events)
+{
+    record_many(r, events);
+    return rat_session_flush(r->session);
 }
 
 /* ---------------------------------------------------------------- reading back */

@@ -32,8 +32,6 @@ static int tear_down(void **state)
     rat_file_ops = &rat_file_ops_libc;
     rat_fence_test_errno = 0;
     rat_test_point = NULL;
-    umount2(place.out, MNT_DETACH); /* of a test that failed */
-    umount2(place.live, MNT_DETACH);
     remove_place(&place);
     return 0;
 }
@@ -155,8 +153,7 @@ static void test_a_flush_has_it_in_the_file(void **state)
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
     for (int i = 1; i <= 20; i++) {
-        record_many(&recorder, 50);
-        assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+        assert_int_equal(record_and_flush(&recorder, 50), RAT_OK);
         assert_int_equal(stats(recorder.session).written_events, i * 50);
     }
     struct rat_segment_reader *reader;
@@ -307,8 +304,7 @@ static void test_segments_rotate_by_size(void **state)
     options.segment_bytes = 1;
     struct recorder recorder = begin(&options);
     for (int i = 0; i < 10; i++) {
-        record_many(&recorder, 50);
-        assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+        assert_int_equal(record_and_flush(&recorder, 50), RAT_OK);
     }
     assert_int_equal(stats(recorder.session).segments, 10);
     struct tally tally = assert_stopped(&recorder);
@@ -322,8 +318,7 @@ static void test_segments_rotate_by_age(void **state)
     struct rat_session_options options = small_options(&place);
     options.segment_age_ns = 20 * MILLISECOND;
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 10);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 10), RAT_OK);
     record_many(&recorder, 10); /* goes along, though its period is not over */
     WAIT_FOR(stats(recorder.session).segments == 1);
     struct tally tally = assert_stopped(&recorder);
@@ -426,14 +421,11 @@ static void test_nothing_is_lost_while_a_full_disk_is_waited_out(void **state)
     options.period_ns = 2 * MILLISECOND;
     refuse(0);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     refusal = ENOSPC;
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_NO_SPACE);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_NO_SPACE);
     assert_int_equal(stats(recorder.session).last_failure, RAT_NO_SPACE);
-    record_many(&recorder, 10000); /* the other slot fills up, then it drops */
-    assert_int_equal(rat_session_flush(recorder.session), RAT_NO_SPACE);
+    assert_int_equal(record_and_flush(&recorder, 10000), RAT_NO_SPACE); /* the other slot fills up, then it drops */
     assert_true(stats(recorder.session).failed_writes >= 2);
     assert_int_equal(stats(recorder.session).written_events, 100);
     refusal = 0;
@@ -452,8 +444,7 @@ static void test_a_write_that_fails_half_way_leaves_no_trace(void **state)
     struct rat_session_options options = small_options(&place);
     refuse(0);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     for (int bytes = 1; bytes < 200; bytes += 13) {
         record_many(&recorder, 10);
         refusal = EIO;
@@ -512,13 +503,11 @@ static void test_the_chunk_that_was_refused_is_the_next_to_be_written(void **sta
     struct recorder recorders[2];
     recorders[0] = begin(&options);
     open_lane(&recorders[1], recorders[0].session, RAT_LANE_RACTOR);
-    record_many(&recorders[0], 10);
-    assert_int_equal(rat_session_flush(recorders[0].session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorders[0], 10), RAT_OK);
     record_many(&recorders[1], 10);
     refusal = EIO;
     assert_int_equal(rat_session_flush(recorders[0].session), RAT_IO);
-    record_many(&recorders[0], 10);
-    assert_int_equal(rat_session_flush(recorders[0].session), RAT_IO);
+    assert_int_equal(record_and_flush(&recorders[0], 10), RAT_IO);
     refusal = 0;
     assert_int_equal(rat_session_flush(recorders[0].session), RAT_OK);
     assert_int_equal(assert_stopped(&recorders[0]).lane[3].decoded, 10);
@@ -556,8 +545,7 @@ static void test_a_small_disk_fills_up_and_is_cleared(void **state)
     }
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     char filler[128];
     snprintf(filler, sizeof filler, "%s/filler", place.out);
     int fd = open(filler, O_CREAT | O_WRONLY, 0600);
@@ -583,8 +571,7 @@ static void test_a_disk_that_refuses_at_stop_leaves_it_to_recovery(void **state)
     struct rat_session_options options = small_options(&place);
     refuse(0);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     record_many(&recorder, 100);
     refusal = ENOSPC;
     assert_int_equal(rat_session_stop(recorder.session, NULL, 0), RAT_NO_SPACE);
@@ -603,11 +590,9 @@ static void test_a_deleted_directory_is_made_again(void **state)
     (void)state;
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     remove_tree(place.out);
-    record_many(&recorder, 50);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 50), RAT_OK);
     record_many(&recorder, 50);
     struct tally tally = assert_stopped(&recorder);
     assert_int_equal(tally.files, 1);
@@ -620,8 +605,7 @@ static void test_a_part_file_deleted_before_its_closing_is_only_a_gap(void **sta
     (void)state;
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     assert_int_equal(unlink(stats(recorder.session).part), 0);
     assert_int_equal(rat_session_stop(recorder.session, NULL, 0), RAT_OK);
     struct tally tally = read_back(place.out);
@@ -634,8 +618,7 @@ static void test_a_host_that_closes_all_descriptors_gets_none_of_our_bytes(void 
     (void)state;
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     char part[4096], target[4096], victim[128];
     strcpy(part, stats(recorder.session).part);
     int found = -1;
@@ -651,8 +634,7 @@ static void test_a_host_that_closes_all_descriptors_gets_none_of_our_bytes(void 
     int own = open(victim, O_CREAT | O_RDWR, 0600);
     dup2(own, found);
     close(own);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     struct stat file;
     assert_int_equal(fstat(found, &file), 0);
     assert_int_equal(file.st_size, 0);
@@ -687,8 +669,7 @@ static void test_a_failed_fence_disables_the_lane_and_its_events_are_counted_los
         print_message("skipped: no membarrier here\n");
         skip();
     }
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
     record_many(&recorder, 50);
     rat_fence_test_errno = EPERM;
     (void)!rat_session_flush(recorder.session);
@@ -708,14 +689,8 @@ static void test_words_that_do_not_add_up_are_a_gap_with_a_label(void **state)
     (void)state;
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
-    record_many(&recorder, 100);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
-    uint64_t now = rat_clock_ticks(recorder.clock); /* a call of a frame nobody has named */
-    while (!rat_lane_put(&recorder.producer, rat_event_word(RAT_EVENT_CALL, 9999), now, recorder.producer.strong)) {
-        enum rat_drop_cause cause;
-        assert_int_not_equal(rat_lane_turn(&recorder.producer, now, &cause), RAT_TURN_NONE);
-    }
-    recorder.stored++;
+    assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
+    record_call(&recorder, 9999); /* of a frame nobody has named */
     assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
     assert_int_equal(stats(recorder.session).lost_events, 1);
     record_many(&recorder, 10);
@@ -787,8 +762,7 @@ static void test_a_child_abandons_and_the_parent_goes_on(void **state)
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
     for (int i = 0; i < 5; i++) {
-        record_many(&recorder, 500);
-        assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+        assert_int_equal(record_and_flush(&recorder, 500), RAT_OK);
         pid_t child = fork();
         if (child == 0) {
             rat_session_abandon(recorder.session);

@@ -469,8 +469,7 @@ static const char *record_segment(void)
     struct rat_session_options options = small_options(&place);
     struct recorder recorder;
     open_lane(&recorder, open_session(&options), RAT_LANE_MAIN);
-    record_many(&recorder, 500);
-    assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+    assert_int_equal(record_and_flush(&recorder, 500), RAT_OK);
     record_many(&recorder, 500);
     char path[4096];
     assert_int_equal(rat_session_stop(recorder.session, path, sizeof path), RAT_OK);
