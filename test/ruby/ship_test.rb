@@ -336,6 +336,7 @@ class ShipTest < Minitest::Test
     server = server { over ? [200, {}, ""] : [503, {}, ""] }
     outcome = ship(dir, "--to", server.url, env: { "RATRACE_SHIP_TIME_SCALE" => "1000" }) do |pid, *|
       sleep 3.6
+      until_true("the outage is told of") { server.requests.size >= 5 }
       over = true
       until_true("all is delivered") { waiting(dir).empty? }
       Process.kill(:TERM, pid)
