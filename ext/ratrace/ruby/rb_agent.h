@@ -63,6 +63,7 @@ struct rb_rat_agent {
     VALUE odd;                /* Array of [frozen fiber or thread, state] pairs, which take no ivar */
     uint64_t audits, audit_failures, unmapped;
     uint64_t hidden_calls, hidden_returns, hidden_c_calls, hidden_c_returns; /* seen and not told: the canary's, too */
+    uintptr_t stack_from, stack_bytes; /* public path: of the context's machine stack, where it was met; 0 bytes: nowhere */
     uint64_t no_context;      /* events that found no context: no memory, no session */
 };
 

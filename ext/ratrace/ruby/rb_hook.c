@@ -222,6 +222,7 @@ static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uin
 static COLD void begin_event(struct rb_rat_agent *agent, rb_event_flag_t event)
 {
     VALUE frames[2];
+    agent->stack_bytes = 0; /* its stack may have been another's */
     if (!rb_rat_agent_live(agent))
         return;
     if (event == RUBY_EVENT_THREAD_BEGIN || rb_profile_frames(0, 2, frames, NULL) <= 1)

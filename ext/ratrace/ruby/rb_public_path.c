@@ -126,10 +126,36 @@ static bool put_plain(struct rb_rat_agent *agent, rb_event_flag_t event, uint64_
     return true;
 }
 
+static __attribute__((noinline, cold)) void stack_met(struct rb_rat_agent *agent, uintptr_t here)
+{
+    uintptr_t end = agent->stack_from + agent->stack_bytes;
+    if (agent->stack_bytes == 0 || here < agent->stack_from)
+        agent->stack_from = here;
+    agent->stack_bytes = (agent->stack_bytes == 0 || here >= end ? here + 1 : end) - agent->stack_from;
+}
+
+/* Whether this is the context of the last event. rb_fiber_current says so, and is a good part of what an event costs
+ * here. Each thread and each fiber has a machine stack of its own, and an address between two at which a context was met
+ * is in its stack. The memory may go to another thread or fiber later, which the hook hears of before its first call;
+ * where only some methods are traced, it does not. */
+static inline bool context_stays(struct rb_rat_agent *agent)
+{
+    const struct rat_recorder *recorder = &agent->hot->recorder;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (__builtin_expect(recorder->ec != 0 && here - agent->stack_from < agent->stack_bytes, 1))
+        return true;
+    if (!rb_rat_agent_live(agent) || recorder->context == NULL || recorder->ec != rb_fiber_current())
+        return false;
+    if (!recorder->scoped)
+        stack_met(agent, here);
+    return true;
+}
+
 void rb_rat_public_event(struct rb_rat_agent *agent, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now)
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
-    if (!rb_rat_agent_live(agent) || recorder->context == NULL || recorder->ec != rb_fiber_current()) {
+    if (!context_stays(agent)) {
+        agent->stack_bytes = 0;
         if (!rb_rat_context_enter(agent, rb_fiber_current(), false, now))
             return;
         now = rat_clock_ticks(recorder->clock);
