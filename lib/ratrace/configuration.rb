@@ -292,7 +292,7 @@ module Ratrace
 
     # A relative glob starts at the current directory. "*.rb" matches at any depth: a star crosses slashes. A method's
     # file may be relative, too, as of `ruby app.rb`, so what lies below the current directory is named both ways; such a
-    # file begins with no slash and, unlike Ruby's "<internal:...", with no bracket.
+    # file begins with no slash and, unlike Ruby's "<internal:..." and "(eval)", with no bracket.
     def absolute(globs)
       here = "#{Dir.pwd}/"
       globs.flat_map do |glob|
@@ -300,7 +300,7 @@ module Ratrace
 
         full = glob.start_with?("/") ? glob : here + glob.delete_prefix("./")
         near = full.delete_prefix(here)
-        near == full ? [full] : [full, near.sub(%r{\A\*+/?}, "[!/<]*"), "./#{near}"]
+        near == full ? [full] : [full, near.sub(%r{\A\*+/?}, "[!/<(]*"), "./#{near}"]
       end
     end
   end

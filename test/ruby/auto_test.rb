@@ -77,6 +77,14 @@ class AutoTest < Minitest::Test
     assert_equal({ "call" => 1 }, recorded)
   end
 
+  def test_methods_made_of_a_text_that_names_no_file_are_nobodys
+    app("vendor/bundle/stranger.rb", 'module Stranger; class_eval("def self.made = 1"); end')
+    app("main.rb", 'require_relative "vendor/bundle/stranger"; def own = Stranger.made; own')
+    run_auto(RbConfig.ruby, "main.rb")
+
+    assert_equal({ "own" => 1 }, recorded)
+  end
+
   def test_a_script_that_lies_elsewhere_is_its_own_too
     script = app("far/main.rb", "def near = 1\nnear\n")
     Dir.mktmpdir { |dir| run_auto(RbConfig.ruby, script, chdir: dir) }
