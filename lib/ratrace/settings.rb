@@ -26,7 +26,7 @@ module Ratrace
       setting(:slot_size, :bytes, 8 * MIB, "each of the two buffers", range: 16 * 1024..32 * MIB, step: 4096),
       setting(:segment_size, :bytes, 64 * MIB, "a segment this large is closed", range: 64 * 1024..512 * MIB),
       setting(:segment_age, :number, 3600.0, "a segment this old is closed", unit: "seconds", range: 1.0..7.0 * DAY),
-      setting(:spool_size, :bytes, 1024 * MIB, "of a service's closed segments; beyond that the oldest go",
+      setting(:spool_size, :bytes, 1024 * MIB, "of a service's segments; beyond that the oldest closed ones go",
               range: MIB..1024 * 1024 * MIB),
       setting(:spool_age, :number, 7.0 * DAY, "of a service's closed segments", unit: "seconds",
                                               range: 60.0..3650.0 * DAY),

@@ -391,7 +391,6 @@ static void test_the_oldest_go_when_there_are_too_many_bytes(void **state)
     put_file("a.ratrace", 100, 40);
     put_file("b.ratrace", 100, 30);
     put_file("c.ratrace", 100, 20);
-    put_file("d.ratrace.part", 1000, 50);
     put_file("notes.txt", 1000, 50);
     assert_int_equal(retain(300, 0).waiting[RAT_SPOOL_BY_BYTES], 0);
     struct rat_spool_drops drops = retain(299, 0);
@@ -400,7 +399,6 @@ static void test_the_oldest_go_when_there_are_too_many_bytes(void **state)
     assert_string_equal(waiting(), "b,c");
     assert_int_equal(retain(10, 0).waiting[RAT_SPOOL_BY_BYTES], 2);
     assert_string_equal(waiting(), "");
-    assert_true(is_there("d.ratrace.part"));
     assert_true(is_there("notes.txt"));
 }
 
@@ -410,12 +408,10 @@ static void test_the_old_go_by_age(void **state)
     put_file("a.ratrace", 100, 40);
     put_file("b.ratrace", 100, 30);
     put_file("c.ratrace", 100, 20);
-    put_file("d.ratrace.part", 100, 50);
     struct rat_spool_drops drops = retain(0, 30);
     assert_int_equal(drops.waiting[RAT_SPOOL_BY_AGE], 1);
     assert_int_equal(drops.waiting[RAT_SPOOL_BY_BYTES], 0);
     assert_string_equal(waiting(), "b,c");
-    assert_true(is_there("d.ratrace.part"));
 }
 
 static void test_without_bounds_nothing_goes(void **state)
@@ -444,6 +440,78 @@ static void test_delivered_and_poison_go_first(void **state)
     assert_int_equal(drops.waiting[RAT_SPOOL_BY_BYTES], 1);
     assert_false(is_there("poison/400-d.ratrace"));
     assert_string_equal(waiting(), "b");
+}
+
+static void test_part_files_nobody_owns_count_and_go_before_what_waits(void **state)
+{
+    (void)state;
+    put_file("a.ratrace", 100, 90);
+    put_file("b.ratrace", 100, 10);
+    put_file("c.ratrace.part", 100, 80);
+    put_file("d.ratrace.part", 100, 70);
+    assert_int_equal(retain(400, 90).waiting[RAT_SPOOL_BY_BYTES], 0);
+    struct rat_spool_drops drops = retain(399, 0);
+    assert_int_equal(drops.waiting[RAT_SPOOL_BY_BYTES], 1);
+    assert_int_equal(drops.waiting_bytes[RAT_SPOOL_BY_BYTES], 100);
+    assert_false(is_there("c.ratrace.part"));
+    assert_int_equal(retain(199, 0).waiting[RAT_SPOOL_BY_BYTES], 2);
+    assert_false(is_there("d.ratrace.part"));
+    assert_string_equal(waiting(), "b");
+    put_file("e.ratrace.part", 100, 80);
+    assert_int_equal(retain(0, 70).waiting[RAT_SPOOL_BY_AGE], 1);
+    assert_false(is_there("e.ratrace.part"));
+}
+
+static void test_a_part_file_that_may_be_about_to_be_locked_stays(void **state)
+{
+    (void)state;
+    put_file("a.ratrace", 100, 90);
+    put_file("b.ratrace.part", 100, 59);
+    assert_int_equal(retain(100, 0).waiting[RAT_SPOOL_BY_BYTES], 1); /* it counts */
+    assert_string_equal(waiting(), "");
+    assert_int_equal(retain(10, 1).waiting[RAT_SPOOL_BY_BYTES], 0);
+    assert_true(is_there("b.ratrace.part"));
+}
+
+/* A part file of this process, last written long ago. */
+static void create_part(struct rat_segment_writer *writer, const char *name)
+{
+    assert_int_equal(rat_segment_create(writer, place.out, name), RAT_OK);
+    assert_int_equal(rat_segment_append(writer, (const uint8_t *)"chunk", 5), RAT_OK);
+    const struct timespec times[2] = {{.tv_sec = NOW / SECOND - 1000}, {.tv_sec = NOW / SECOND - 1000}};
+    assert_int_equal(utimensat(AT_FDCWD, writer->path, times, 0), 0); /* opening it would drop the lock */
+}
+
+static void test_a_part_file_being_written_stays(void **state)
+{
+    (void)state;
+    struct rat_segment_writer writer;
+    create_part(&writer, "ours.ratrace");
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rat_segment_writer other;
+        create_part(&other, "theirs.ratrace");
+        REQUIRE(write(pipes[1], "", 1) == 1);
+        pause();
+    }
+    char byte;
+    assert_int_equal(read(pipes[0], &byte, 1), 1);
+    assert_int_equal(retain(1, 10).waiting[RAT_SPOOL_BY_AGE], 0);
+    assert_true(is_there("ours.ratrace.part"));
+    assert_true(is_there("theirs.ratrace.part"));
+
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(retain(1, 10).waiting[RAT_SPOOL_BY_AGE], 1);
+    assert_true(is_there("ours.ratrace.part"));
+    assert_false(is_there("theirs.ratrace.part"));
+    rat_segment_close(&writer);
+    assert_int_equal(retain(1, 10).waiting[RAT_SPOOL_BY_AGE], 1);
+    assert_false(is_there("ours.ratrace.part"));
+    close(pipes[0]);
+    close(pipes[1]);
 }
 
 static void test_what_is_being_delivered_stays(void **state)
@@ -627,6 +695,9 @@ int main(void)
         TEST(test_the_old_go_by_age),
         TEST(test_without_bounds_nothing_goes),
         TEST(test_delivered_and_poison_go_first),
+        TEST(test_part_files_nobody_owns_count_and_go_before_what_waits),
+        TEST(test_a_part_file_that_may_be_about_to_be_locked_stays),
+        TEST(test_a_part_file_being_written_stays),
         TEST(test_what_is_being_delivered_stays),
         TEST(test_a_parcel_says_what_its_segment_holds),
         TEST(test_a_damaged_segment_keeps_its_key),

@@ -14,6 +14,7 @@
 
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define NAME_BYTES 256 /* NAME_MAX and a NUL */
+#define PART_QUIET_NS INT64_C(60000000000) /* a younger part file may be somebody's who is about to lock it */
 
 void rat_spool_init(struct rat_spool *spool, const char *dir)
 {
@@ -67,13 +68,13 @@ static enum rat_status open_dir(struct rat_spool *spool)
 /* ---------------------------------------------------------------- listing */
 
 /* A name that goes into headers, URLs and lines for people; the recorder makes no others. */
-static bool is_segment(const char *name)
+static bool is_segment(const char *name, const char *suffix)
 {
     for (const unsigned char *p = (const unsigned char *)name; *p != '\0'; p++)
         if (*p < ' ' || *p == 0x7F)
             return false;
-    size_t length = strlen(name), suffix = strlen(RAT_SEGMENT_SUFFIX);
-    return name[0] != '.' && length > suffix && strcmp(name + length - suffix, RAT_SEGMENT_SUFFIX) == 0;
+    size_t length = strlen(name), end = strlen(suffix);
+    return name[0] != '.' && length > end && strcmp(name + length - end, suffix) == 0;
 }
 
 static bool is_ours(const struct stat *file, const struct stat *dir)
@@ -113,7 +114,7 @@ static enum rat_status add_entry(struct rat_spool_list *list, size_t *room, cons
 }
 
 /* Takes `fd`. */
-static enum rat_status list_dir(int fd, struct rat_spool_list *out)
+static enum rat_status list_dir(int fd, const char *suffix, struct rat_spool_list *out)
 {
     *out = (struct rat_spool_list){0};
     struct stat own;
@@ -127,7 +128,7 @@ static enum rat_status list_dir(int fd, struct rat_spool_list *out)
     size_t room = 0;
     for (struct dirent *entry; status == RAT_OK && out->count < RAT_SPOOL_LIST_MAX && (entry = readdir(dir)) != NULL;) {
         struct stat file;
-        if (is_segment(entry->d_name) && fstatat(dirfd(dir), entry->d_name, &file, AT_SYMLINK_NOFOLLOW) == 0 &&
+        if (is_segment(entry->d_name, suffix) && fstatat(dirfd(dir), entry->d_name, &file, AT_SYMLINK_NOFOLLOW) == 0 &&
             is_ours(&file, &own))
             status = add_entry(out, &room, entry->d_name, &file);
     }
@@ -137,14 +138,17 @@ static enum rat_status list_dir(int fd, struct rat_spool_list *out)
     return status;
 }
 
+static enum rat_status list_in(int dir_fd, const char *suffix, struct rat_spool_list *out)
+{
+    int fd = openat(dir_fd, ".", DIR_FLAGS); /* a descriptor of its own: it has a position */
+    return fd >= 0 ? list_dir(fd, suffix, out) : rat_status_from_errno(errno);
+}
+
 enum rat_status rat_spool_list(struct rat_spool *spool, struct rat_spool_list *out)
 {
     *out = (struct rat_spool_list){0};
     enum rat_status status = open_dir(spool);
-    if (status != RAT_OK)
-        return status;
-    int fd = openat(current_dir(spool), ".", DIR_FLAGS); /* a descriptor of its own: it has a position */
-    return fd >= 0 ? list_dir(fd, out) : rat_status_from_errno(errno);
+    return status == RAT_OK ? list_in(current_dir(spool), RAT_SEGMENT_SUFFIX, out) : status;
 }
 
 void rat_spool_list_free(struct rat_spool_list *list)
@@ -227,6 +231,7 @@ struct retention {
     const struct rat_spool_bounds *bounds;
     int64_t now_ns;
     uint64_t total;
+    int folder_fd; /* of drop_other */
     struct rat_spool_drops *drops;
 };
 
@@ -251,19 +256,31 @@ static bool drop_waiting(struct retention *r, const struct rat_spool_entry *entr
     return dropped;
 }
 
-/* `folder_fd` −1: the waiting ones. */
-static void retain_list(struct retention *r, const struct rat_spool_list *list, int folder_fd)
+/* Under the lock that a living owner, or who is just finishing it, would have. */
+static bool drop_part(struct retention *r, const struct rat_spool_entry *entry)
+{
+    char path[sizeof r->spool->dir + NAME_BYTES];
+    snprintf(path, sizeof path, "%s/%s", r->spool->dir, entry->name);
+    return r->now_ns - entry->written_ns >= PART_QUIET_NS && rat_segment_discard(path) == RAT_OK;
+}
+
+static bool drop_other(struct retention *r, const struct rat_spool_entry *entry)
+{
+    return unlinkat(r->folder_fd, entry->name, 0) == 0;
+}
+
+static void retain_list(struct retention *r, const struct rat_spool_list *list,
+                        bool (*drop)(struct retention *, const struct rat_spool_entry *))
 {
     for (size_t i = 0; i < list->count; i++) {
         const struct rat_spool_entry *entry = &list->entries[i];
         enum rat_spool_bound bound;
         if (!exceeds(r, entry, &bound))
             break; /* the others are younger */
-        bool dropped = folder_fd >= 0 ? unlinkat(folder_fd, entry->name, 0) == 0 : drop_waiting(r, entry);
-        if (!dropped)
+        if (!drop(r, entry))
             continue;
         r->total -= entry->bytes;
-        if (folder_fd >= 0) {
+        if (drop == drop_other) {
             r->drops->others++;
         } else {
             r->drops->waiting[bound]++;
@@ -278,26 +295,33 @@ enum rat_status rat_spool_retain(struct rat_spool *spool, const struct rat_spool
     if (bounds->bytes == 0 && bounds->age_ns == 0)
         return RAT_OK;
     static const char *const folders[] = {RAT_SPOOL_DELIVERED, RAT_SPOOL_POISON};
-    struct rat_spool_list waiting, others[2] = {{0}, {0}};
+    struct rat_spool_list waiting, parts = {0}, others[2] = {{0}, {0}};
     int fd[2] = {-1, -1};
     enum rat_status status = rat_spool_list(spool, &waiting);
-    struct retention r = {.spool = spool, .bounds = bounds, .now_ns = now_ns, .total = waiting.bytes, .drops = drops};
+    if (status == RAT_OK)
+        status = list_in(current_dir(spool), RAT_SEGMENT_SUFFIX RAT_SEGMENT_PART, &parts);
+    struct retention r = {
+        .spool = spool, .bounds = bounds, .now_ns = now_ns, .total = waiting.bytes + parts.bytes, .drops = drops};
     for (int i = 0; i < 2 && status == RAT_OK; i++) {
         fd[i] = openat(current_dir(spool), folders[i], DIR_FLAGS);
         if (fd[i] < 0)
             continue; /* there is none */
-        status = list_dir(openat(fd[i], ".", DIR_FLAGS), &others[i]);
+        status = list_in(fd[i], RAT_SEGMENT_SUFFIX, &others[i]);
         r.total += others[i].bytes;
     }
     for (int i = 0; i < 2; i++) {
+        r.folder_fd = fd[i];
         if (status == RAT_OK && fd[i] >= 0)
-            retain_list(&r, &others[i], fd[i]);
+            retain_list(&r, &others[i], drop_other);
         if (fd[i] >= 0)
             close(fd[i]);
         rat_spool_list_free(&others[i]);
     }
-    if (status == RAT_OK)
-        retain_list(&r, &waiting, -1);
+    if (status == RAT_OK) {
+        retain_list(&r, &parts, drop_part);
+        retain_list(&r, &waiting, drop_waiting);
+    }
+    rat_spool_list_free(&parts);
     rat_spool_list_free(&waiting);
     return status;
 }

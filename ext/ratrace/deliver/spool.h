@@ -1,14 +1,15 @@
-/* spool.h - the directory of closed segments: what waits, what must go, where the refused lie.
+/* spool.h - the directory of segments: what waits, what must go, where the refused lie.
  *
  *   DIR/NAME.ratrace          waits to be delivered; the oldest (by the time it was last written, then by name) first
- *   DIR/NAME.ratrace.part     is being written: never looked at here
+ *   DIR/NAME.ratrace.part     is being written, or was left by a dead process for a recovery
  *   DIR/delivered/            delivered and kept, by option
  *   DIR/poison/CODE-NAME      refused for good; CODE says why: an HTTP status, or "bad" (not a segment file)
  *   DIR/.claims               who has what (claim.h)
  *
- * Bounds. Bytes and age hold for all closed files together. What exceeds them goes in this order: delivered ones, poison,
- * then waiting ones, each oldest first; a segment somebody has claimed stays. To try a refused one again, move it back
- * without its CODE.
+ * Bounds. Bytes and age hold for all files together. What exceeds them goes in this order: delivered ones, poison, part
+ * files that nobody owns any more, then waiting ones, each oldest first; a segment somebody has claimed stays, and so
+ * does a part file whose owner lives or which a recovery has locked. To try a refused one again, move it back without
+ * its CODE.
  *
  * Only plain files of the directory's owner, or ours, are touched, relative to the open directory and without following
  * links. A directory that was deleted and made anew is found again.
@@ -74,7 +75,7 @@ struct rat_spool_bounds {
 };
 
 struct rat_spool_drops {
-    uint64_t waiting[2], waiting_bytes[2]; /* by enum rat_spool_bound: undelivered segments, which is a loss */
+    uint64_t waiting[2], waiting_bytes[2]; /* by enum rat_spool_bound: undelivered, part files too, which is a loss */
     uint64_t others;                       /* delivered or poison files */
 };
 enum rat_spool_bound { RAT_SPOOL_BY_BYTES, RAT_SPOOL_BY_AGE };

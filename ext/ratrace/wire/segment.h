@@ -56,6 +56,9 @@ RAT_MUST_CHECK enum rat_status rat_segment_create(struct rat_segment_writer *wri
 /* Take over a dead owner's part file: lock it, find its last whole chunk, cut what is behind. RAT_BUSY if it lives. */
 RAT_MUST_CHECK enum rat_status rat_segment_adopt(struct rat_segment_writer *writer, const char *path);
 
+/* Remove a dead owner's part file, under its lock. RAT_BUSY if it lives. */
+RAT_MUST_CHECK enum rat_status rat_segment_discard(const char *path);
+
 /* Append whole chunks. On failure the file is cut back to what it was. */
 RAT_MUST_CHECK enum rat_status rat_segment_append(struct rat_segment_writer *writer, const uint8_t *bytes,
                                                   size_t length);

@@ -178,8 +178,10 @@ static bool leads_to(int dir, const char *name, int fd)
            there.st_dev == here.st_dev && there.st_ino == here.st_ino;
 }
 
-static enum rat_status adopt_in(struct rat_segment_writer *writer, int dir, const char *name)
+/* Open and lock a dead owner's file: `*out`, or on failure -1. */
+static enum rat_status lock_in(int dir, const char *name, int *out)
 {
+    *out = -1;
     struct stat file;
     if (fstatat(dir, name, &file, AT_SYMLINK_NOFOLLOW) != 0)
         return rat_status_from_errno(errno);
@@ -197,14 +199,9 @@ static enum rat_status adopt_in(struct rat_segment_writer *writer, int dir, cons
     if (status == RAT_OK && !leads_to(dir, name, fd))
         status = RAT_NOT_FOUND;
     if (status == RAT_OK)
-        status = find_end(fd, &writer->length);
-    writer->fd = fd;
-    if (status == RAT_OK)
-        status = cut(writer);
-    if (status != RAT_OK) {
+        *out = fd;
+    else
         rat_own_file_close(fd);
-        forget(writer);
-    }
     return status;
 }
 
@@ -218,7 +215,28 @@ enum rat_status rat_segment_adopt(struct rat_segment_writer *writer, const char 
     int dir = open_dir_of(path, &name);
     if (dir < 0)
         return rat_status_from_errno(errno);
-    enum rat_status status = adopt_in(writer, dir, name);
+    enum rat_status status = lock_in(dir, name, &writer->fd);
+    close(dir);
+    if (status == RAT_OK)
+        status = find_end(writer->fd, &writer->length);
+    if (status == RAT_OK)
+        status = cut(writer);
+    if (status != RAT_OK)
+        rat_segment_close(writer);
+    return status;
+}
+
+enum rat_status rat_segment_discard(const char *path)
+{
+    const char *name;
+    int fd, dir = open_dir_of(path, &name);
+    if (dir < 0)
+        return rat_status_from_errno(errno);
+    enum rat_status status = lock_in(dir, name, &fd);
+    if (status == RAT_OK) {
+        status = rat_file_ops->unlinkat(dir, name, 0) == 0 ? RAT_OK : rat_status_from_errno(errno);
+        rat_own_file_close(fd);
+    }
     close(dir);
     return status;
 }
