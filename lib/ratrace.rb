@@ -79,9 +79,7 @@ module Ratrace
       stop_at_exit
       @configuration = wanted
       Native.start(wanted.to_native)
-      install(wanted.scope) if wanted.scope
-      Native.prove
-      true
+      make_ready(wanted.scope)
     end
 
     # What `options` and all other sources make together.
@@ -95,9 +93,9 @@ module Ratrace
     # @return [String, nil] path of the last segment; nil when nothing was being recorded
     # @raise [Error] when the end could not be written; what is left can be had with `ratrace recover`
     def stop
-      path = Native.stop
-      Targets.remove if Targets.current
-      path
+      Native.stop
+    ensure
+      Targets.remove unless recording?
     end
 
     # Write all that was recorded before this call to disk.
@@ -136,11 +134,13 @@ module Ratrace
 
     private
 
-    def install(trace)
-      Targets.install(trace)
-    rescue StandardError
-      stop
-      raise
+    # Whatever ends this early, a kill or a timeout, too, ends the recording that has begun.
+    def make_ready(trace)
+      Targets.install(trace) if trace
+      Native.prove
+      ready = true
+    ensure
+      stop unless ready
     end
 
     # Once a process, because at_exit handlers are inherited by forked children.

@@ -66,9 +66,14 @@ module Ratrace
         @current.install
       end
 
+      # All or none: by a TracePoint that stayed the next recording would tell each call twice.
       def remove
-        @current = nil
-        ObjectSpace.each_object(TracePoint) { |point| point.disable if Native.site_ours?(point) }
+        return unless @current
+
+        Thread.handle_interrupt(Object => :never) do
+          @current = nil
+          ObjectSpace.each_object(TracePoint) { |point| point.disable if Native.site_ours?(point) }
+        end
       end
 
       def stats

@@ -294,6 +294,41 @@ class TraceTest < Minitest::Test
     assert_sound(out_dir)
   end
 
+  def test_after_a_stop_that_failed_calls_are_told_once
+    file("app/car.rb", CAR)
+    run_traced(<<~RUBY)
+      require "fileutils"
+      require "./app/car"
+      trace(trace: { files: "app/**/*.rb" })
+      Car.build && Ratrace.flush
+      FileUtils.rm_rf(OUT)
+      File.write(OUT, "in its place")
+      begin
+        exit!(1) if Ratrace.stop
+      rescue Ratrace::Error
+        File.delete(OUT)
+        trace(trace: { files: "app/**/*.rb" })
+      end
+      #{USE_CAR}
+    RUBY
+    assert_equal ALL_OF_CAR, calls
+    assert_sound(out_dir)
+  end
+
+  def test_a_thread_that_is_killed_while_methods_are_sought_leaves_no_recording
+    file("app/car.rb", CAR)
+    out = run_traced(<<~RUBY)
+      require "./app/car"
+      SEEKING = Queue.new
+      Ratrace::Targets.prepend(Module.new { def scan_procs = super && SEEKING.push(true) && sleep })
+      thread = Thread.new { trace(trace: { files: "app/**/*.rb" }) }
+      SEEKING.pop
+      thread.kill.join
+      p Ratrace.recording?, ObjectSpace.each_object(TracePoint).count { |point| point.enabled? && Ratrace::Native.site_ours?(point) }
+    RUBY
+    assert_equal "false\n0\n", out
+  end
+
   # ---------------------------------------------------------------- the host
 
   def test_another_tool_on_the_same_methods_does_no_harm
