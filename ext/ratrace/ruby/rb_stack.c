@@ -35,8 +35,10 @@ void rb_rat_stack_take_base(struct rb_rat_agent *agent, int skip, uint64_t now)
     int count = rb_rat_stack_count(agent);
     if (count <= skip)
         return;
-    /* Naming allocates, and a GC may move what only native memory refers to: hold the frames in an array. */
-    VALUE held = rb_obj_hide(rb_ary_new_capa(count)); /* hidden from ObjectSpace */
+    /* Naming allocates, and a GC may move what only native memory refers to: hold the frames in an array, hidden from
+     * ObjectSpace; and ask for them again, because making it allocates, too. */
+    VALUE held = rb_obj_hide(rb_ary_new_capa(count));
+    count = rb_rat_stack_count(agent);
     for (int i = skip; i < count; i++)
         rb_ary_push(held, agent->frames[i]);
     long base = RARRAY_LEN(held);
