@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <ruby/thread.h>
 #include <ruby/version.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@
 #include "ruby/rb_governor.h"
 #include "ruby/rb_hash.h"
 #include "ruby/rb_hook.h"
-#include "ruby/rb_name.h"
+#include "ruby/rb_options.h"
 #include "ruby/rb_pulse.h"
 #include "ruby/rb_ship.h"
 #include "ruby/rb_site.h"
@@ -29,10 +28,6 @@
  * fiber forked. It abandons the inherited session (no flush, no unlock, no unmap: the mapping is not there), opens its
  * own with the parent's id, and goes on; the fiber's open frames become its base. A child that records nothing opens
  * nothing. If its session cannot be opened, events are counted and `failure` says why. */
-#define STRINGS 7
-#define MAX_OVERHEAD 0.02
-#define CANARY_NS (UINT64_C(3600) * 1000000000u)
-
 static struct {
     struct rat_session *session;
     _Atomic uint64_t generation;
@@ -41,15 +36,8 @@ static struct {
     pid_t pid;
     pid_t starting;         /* the process that is at it; a child of it is not */
     bool failed_in_child;
-    struct rat_session_options options;
-    char *strings[STRINGS]; /* owned copies behind `options` and `filter.own` */
-    struct rb_rat_filter filter;
-    rb_event_flag_t events;
-    bool no_words;      /* by the user's wish */
-    bool scoped;          /* only sites (rb_site.h); no hook of the whole process */
-    double max_overhead;
-    uint64_t canary_ns;   /* from one canary to the next */
-    uint32_t blind;       /* what the last one did not see */
+    struct rb_rat_options options;
+    uint32_t blind;         /* what the last canary did not see */
     uint64_t canaries;
     size_t frame_bytes; /* from the canary; 0 = refused */
     const char *refused;
@@ -90,126 +78,6 @@ static void require_main(const char *doing)
         rb_raise(rb_path2class("Ratrace::Error"), "cannot %s: only the main Ractor can", doing);
 }
 
-/* ---------------------------------------------------------------- options */
-
-static VALUE option(VALUE options, const char *name)
-{
-    return rb_hash_aref(options, ID2SYM(rb_intern(name)));
-}
-
-static uint64_t option_number(VALUE options, const char *name, uint64_t otherwise)
-{
-    VALUE value = option(options, name);
-    return NIL_P(value) ? otherwise : NUM2ULL(value);
-}
-
-static char *copy_string(VALUE string)
-{
-    if (NIL_P(string))
-        return NULL;
-    StringValueCStr(string);
-    return strdup(RSTRING_PTR(string));
-}
-
-static void free_globs(char **globs, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        free(globs[i]);
-    free(globs);
-}
-
-static char **copy_globs(VALUE array, size_t *count)
-{
-    *count = NIL_P(array) ? 0 : (size_t)RARRAY_LEN(array);
-    char **globs = calloc(*count + 1, sizeof *globs);
-    for (size_t i = 0; globs != NULL && i < *count; i++)
-        globs[i] = copy_string(RARRAY_AREF(array, (long)i));
-    if (globs == NULL)
-        *count = 0;
-    return globs;
-}
-
-static void free_options(void)
-{
-    if (rb_rat_agent_others() > 0) {
-        now_running.filter = (struct rb_rat_filter){0}; /* an attached Ractor may still look at them */
-        memset(now_running.strings, 0, sizeof now_running.strings);
-        return;
-    }
-    for (int i = 0; i < STRINGS; i++) {
-        free(now_running.strings[i]);
-        now_running.strings[i] = NULL;
-    }
-    free_globs(now_running.filter.include, now_running.filter.include_count);
-    free_globs(now_running.filter.exclude, now_running.filter.exclude_count);
-    now_running.filter = (struct rb_rat_filter){0};
-}
-
-/* All checks that may raise come first; the copies are then only made. */
-static void take_options(VALUE options)
-{
-    static const char *const names[STRINGS] = {"out_dir", "live_dir", "service", "ruby", "recorder", "own", "trace"};
-    Check_Type(options, T_HASH);
-    for (int i = 0; i < STRINGS; i++) {
-        VALUE text = option(options, names[i]);
-        if (!NIL_P(text))
-            StringValueCStr(text);
-    }
-    static const char *const globs[] = {"include", "exclude"};
-    for (int i = 0; i < 2; i++) {
-        VALUE array = option(options, globs[i]);
-        if (NIL_P(array))
-            continue;
-        Check_Type(array, T_ARRAY);
-        for (long j = 0; j < RARRAY_LEN(array); j++) {
-            VALUE text = RARRAY_AREF(array, j);
-            StringValueCStr(text);
-        }
-    }
-    uint64_t slot_bytes = option_number(options, "slot_bytes", RAT_SLOT_BYTES_DEFAULT);
-    if (slot_bytes < RAT_SLOT_BYTES_MIN || slot_bytes > RAT_SLOT_BYTES_MAX)
-        rb_raise(rb_eArgError, "slot_bytes out of range");
-    struct rat_session_options taken = {
-        .slot_bytes = (uint32_t)slot_bytes,
-        .period_ns = option_number(options, "period_ns", RAT_PERIOD_NS_DEFAULT),
-        .segment_bytes = option_number(options, "segment_bytes", RAT_SEGMENT_BYTES_DEFAULT),
-        .segment_age_ns = option_number(options, "segment_age_ns", RAT_SEGMENT_AGE_NS_DEFAULT),
-        .file_mode = (uint32_t)option_number(options, "file_mode", 0600),
-        .clock = (enum rat_clock_kind)option_number(options, "clock", 0),
-        .fence = (enum rat_fence_kind)option_number(options, "fence", 0),
-        .debug = RTEST(option(options, "debug")),
-        .beat = &rb_rat_beat,
-    };
-    VALUE tags = option(options, "tags");
-    if (!NIL_P(tags)) {
-        StringValue(tags);
-        if (RSTRING_LEN(tags) > (long)sizeof taken.tags)
-            rb_raise(rb_eArgError, "tags too long");
-        memcpy(taken.tags, RSTRING_PTR(tags), (size_t)RSTRING_LEN(tags));
-    }
-    free_options();
-    for (int i = 0; i < STRINGS; i++)
-        now_running.strings[i] = copy_string(option(options, names[i]));
-    taken.out_dir = now_running.strings[0];
-    taken.live_dir = now_running.strings[1];
-    taken.service = now_running.strings[2] != NULL ? now_running.strings[2] : "";
-    taken.ruby = now_running.strings[3] != NULL ? now_running.strings[3] : "";
-    taken.recorder = now_running.strings[4] != NULL ? now_running.strings[4] : "";
-    now_running.filter.own = now_running.strings[5];
-    taken.trace = now_running.strings[6];
-    now_running.options = taken;
-    now_running.scoped = taken.trace != NULL;
-    now_running.filter.include = copy_globs(option(options, "include"), &now_running.filter.include_count);
-    now_running.filter.exclude = copy_globs(option(options, "exclude"), &now_running.filter.exclude_count);
-    now_running.no_words = option(options, "frame_words") == Qfalse;
-    VALUE overhead = option(options, "max_overhead");
-    now_running.max_overhead = NIL_P(overhead) ? MAX_OVERHEAD : NUM2DBL(overhead);
-    now_running.canary_ns = option_number(options, "canary_ns", CANARY_NS);
-    now_running.events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
-    if (RTEST(option(options, "c_calls")))
-        now_running.events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
-}
-
 /* ---------------------------------------------------------------- opening and closing an agent */
 
 static enum rat_status agent_open(struct rb_rat_agent *agent)
@@ -223,21 +91,21 @@ static enum rat_status agent_open(struct rb_rat_agent *agent)
     struct rat_dict *dict = rat_session_dict(now_running.session);
     agent->generation = ++now_running.generation;
     agent->start = now_running.start;
-    agent->events = now_running.events;
+    agent->events = now_running.options.events;
     agent->words = now_running.frame_bytes != 0;
     hot->frame_bytes = now_running.frame_bytes;
-    rb_rat_names_begin(agent->names, dict, &now_running.filter);
+    rb_rat_names_begin(agent->names, dict, &now_running.options.filter);
     rb_rat_agent_forget(agent);
     recorder->verify = rb_rat_stack_verify;
     recorder->owner = agent;
     recorder->audit = 4096;
-    recorder->scoped = now_running.scoped;
+    recorder->scoped = now_running.options.scoped;
     rat_recorder_init(recorder, number, dict, rat_session_clock(now_running.session));
     if (agent->main) {
         rb_rat_cost_begin(agent, rat_session_ticks_per_s(now_running.session),
-                          now_running.scoped ? rb_rat_site_gate_ns() : 0);
-        rb_rat_governor_begin(now_running.max_overhead);
-        if (now_running.scoped)
+                          now_running.options.scoped ? rb_rat_site_gate_ns() : 0);
+        rb_rat_governor_begin(now_running.options.max_overhead);
+        if (now_running.options.scoped)
             rb_rat_sites_begin(agent);
     }
     return RAT_OK;
@@ -269,7 +137,8 @@ struct opening {
 static void *open_nogvl(void *data)
 {
     struct opening *opening = data;
-    opening->status = rat_session_open(&now_running.options, &opening->session, opening->why, sizeof opening->why);
+    opening->status =
+        rat_session_open(&now_running.options.session, &opening->session, opening->why, sizeof opening->why);
     if (opening->status == RAT_OK)
         rat_session_id(opening->session, &now_running.id_hi, &now_running.id_lo);
     return data;
@@ -279,9 +148,9 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
 {
     if (!is_forked() || now_running.failed_in_child)
         return false;
-    now_running.options.parent_hi = now_running.id_hi;
-    now_running.options.parent_lo = now_running.id_lo;
-    now_running.options.parent_pid = (uint32_t)now_running.pid;
+    now_running.options.session.parent_hi = now_running.id_hi;
+    now_running.options.session.parent_lo = now_running.id_lo;
+    now_running.options.session.parent_pid = (uint32_t)now_running.pid;
     leave_parent();
     now_running.pid = getpid();
     struct opening opening = {.session = NULL};
@@ -352,16 +221,16 @@ static int probe_words(void)
 {
     int interrupted = 0;
     size_t frame_bytes = 0;
-    const char *why = now_running.no_words ? "frame_words is off" : NULL;
-    if ((now_running.events & ~now_running.probed) == 0 || now_running.refused != NULL)
+    const char *why = now_running.options.no_words ? "frame_words is off" : NULL;
+    if ((now_running.options.events & ~now_running.probed) == 0 || now_running.refused != NULL)
         return 0;
     if (why == NULL)
-        frame_bytes = rb_rat_canary_run(canary, (now_running.events & RUBY_EVENT_C_CALL) != 0, now_running.scoped,
-                                        &why, &interrupted);
+        frame_bytes = rb_rat_canary_run(canary, (now_running.options.events & RUBY_EVENT_C_CALL) != 0,
+                                        now_running.options.scoped, &why, &interrupted);
     if (interrupted == 0) {
         now_running.frame_bytes = frame_bytes;
         now_running.refused = why;
-        now_running.probed = now_running.events;
+        now_running.probed = now_running.options.events;
     }
     return interrupted;
 }
@@ -378,12 +247,12 @@ static VALUE native_start(VALUE self, VALUE options)
     }
     if (RUNNING || now_running.starting == getpid())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: it is running; call Ratrace.stop first");
-    take_options(options);
+    rb_rat_options_take(&now_running.options, options);
     rb_rat_sites_forget();
     now_running.starting = getpid(); /* from here on others may run, and start */
     int interrupted = probe_words();
     struct opening opening = {.session = NULL};
-    now_running.options.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
+    now_running.options.session.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
     if (interrupted == 0)
         without_gvl(open_nogvl, &opening);
     now_running.starting = 0;
@@ -402,11 +271,11 @@ static VALUE native_start(VALUE self, VALUE options)
         now_running.session = NULL;
         rb_rat_status_raise(status, "start recording", NULL);
     }
-    if (!now_running.scoped)
+    if (!now_running.options.scoped)
         rb_rat_hook_install(agent);
     now_running.blind = 0;
     now_running.canaries = 0;
-    rb_rat_pulse_begin(now_running.canary_ns, prove_in_thread);
+    rb_rat_pulse_begin(now_running.options.canary_ns, prove_in_thread);
     return Qtrue;
 }
 
@@ -550,7 +419,7 @@ static VALUE native_attach(VALUE self)
         rb_rat_status_raise(status, "attach this Ractor", NULL);
     }
     rb_rat_agent_set_current(agent);
-    if (!now_running.scoped)
+    if (!now_running.options.scoped)
         rb_rat_hook_install(agent);
     return Qtrue;
 }
@@ -594,12 +463,12 @@ static VALUE native_stats(VALUE self)
     uint64_t dropped = 0;
     for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
         dropped += stats.drop[cause];
-    rb_rat_set(hash, "scoped", now_running.scoped ? Qtrue : Qfalse);
+    rb_rat_set(hash, "scoped", now_running.options.scoped ? Qtrue : Qfalse);
     rb_rat_set(hash, "blind", rb_rat_blind_names(now_running.blind));
     rb_rat_set(hash, "canaries", ULL2NUM(now_running.canaries));
     rb_rat_set(hash, "canary_failures", ULL2NUM(rb_rat_pulse_failures()));
     rb_rat_set(hash, "cost", rb_rat_cost_stats());
-    if (now_running.scoped) {
+    if (now_running.options.scoped) {
         rb_rat_set(hash, "governor", rb_rat_governor_stats());
         rb_rat_set(hash, "not_attached", ULL2NUM(rb_rat_sites_elsewhere()));
     }
