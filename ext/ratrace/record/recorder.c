@@ -82,6 +82,8 @@ static enum rat_append snapshot(struct rat_recorder *recorder, enum rat_snapshot
 static enum rat_append tell_in_slot(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload,
                                     uint32_t words, uint64_t now)
 {
+    if (rat_event_kind(event) == RAT_EVENT_SNAPSHOT)
+        return snapshot(recorder, (enum rat_snapshot_reason)rat_event_id(event), now);
     if (recorder->context != NULL && recorder->context->epoch != recorder->epoch) {
         enum rat_append done = snapshot(recorder, RAT_SNAPSHOT_SLOT, now);
         if (done != RAT_APPEND_STORED)
@@ -90,7 +92,7 @@ static enum rat_append tell_in_slot(struct rat_recorder *recorder, uint64_t even
     return rat_lane_append(&recorder->lane, event, payload, words, now);
 }
 
-/* One event, whatever it takes: a slot, a snapshot, or a counted drop. */
+/* One event, whatever it takes: a slot, a snapshot, or a counted drop. A snapshot event has its reason for an id. */
 static void tell(struct rat_recorder *recorder, uint64_t event, const uint64_t *payload, uint32_t words, uint64_t now)
 {
     enum rat_drop_cause cause = RAT_DROP_CONTENDED;
@@ -127,22 +129,7 @@ static void tell_unverified(struct rat_recorder *recorder, uint64_t event, const
 /* The current context's stack, due by itself. */
 static void tell_snapshot(struct rat_recorder *recorder, enum rat_snapshot_reason reason, uint64_t now)
 {
-    enum rat_drop_cause cause = RAT_DROP_CONTENDED;
-    for (int round = 0; round < PUT_ROUNDS; round++) {
-        enum rat_turn turn = rat_lane_turn(&recorder->lane, now, &cause);
-        if (turn == RAT_TURN_NONE)
-            break;
-        if (turn == RAT_TURN_OPENED)
-            recorder->epoch++;
-        enum rat_append done = snapshot(recorder, reason, now);
-        if (done == RAT_APPEND_STORED)
-            return;
-        if (done == RAT_APPEND_FULL) {
-            cause = RAT_DROP_SLOT_FULL;
-            break;
-        }
-    }
-    rat_lane_drop(&recorder->lane, cause, now);
+    tell(recorder, rat_event_word(RAT_EVENT_SNAPSHOT, reason), NO_PAYLOAD, now);
 }
 
 /* Events that are put without coming through here say nothing of whose they are, so no context may owe a snapshot
