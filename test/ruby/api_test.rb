@@ -475,6 +475,22 @@ class ApiTest < Minitest::Test
     assert_operator lanes.sum { |lane| lane[:decoded] }, :>=, stats[:written_events]
   end
 
+  # 8 MiB hold 129 such names.
+  def test_methods_beyond_the_dictionarys_bounds_are_recorded_as_such_and_counted
+    names = Array.new(132) { |number| "a#{number}_".ljust(65_000, "x") }
+    many = Class.new { names.each { |name| define_method(name) { 1 } } }.new
+    Ratrace.start(out_dir: out_dir)
+    names.each { |name| many.public_send(name) }
+    folded = Ratrace.stats[:folded]
+    path = Ratrace.stop
+
+    calls = calls_in(path)
+    assert_equal 3, folded
+    assert_equal folded, calls.fetch("(dictionary full)")
+    assert_equal 129, calls.slice(*names).values.sum
+    assert_sound(path)
+  end
+
   # ---------------------------------------------------------------- garbage
 
   def test_under_gc_stress_every_call_is_counted

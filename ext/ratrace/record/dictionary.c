@@ -6,6 +6,10 @@
 #include "base/check.h"
 #include "record/event.h"
 
+_Static_assert(RAT_DICT_FRAMES <= RAT_EVENT_ID_MAX && RAT_DICT_CONTEXTS <= RAT_EVENT_ID_MAX &&
+                   RAT_DICT_NAMES <= RAT_EVENT_ID_MAX,
+               "an event word has room for every frame and context, and readers refuse larger ids of names, too");
+
 #define STEP (UINT64_C(256) << 10) /* bytes reserved at a time */
 
 /* Open addressing from a hash to ids of one table; the entries themselves are compared. */
@@ -196,6 +200,12 @@ rat_name_id rat_dict_name(struct rat_dict *dict, const void *bytes, size_t lengt
     return id;
 }
 
+rat_frame_id rat_dict_fold(struct rat_dict *dict)
+{
+    atomic_fetch_add_explicit(&dict->head->folded, 1, memory_order_relaxed); /* only shown */
+    return RAT_FRAME_FULL;
+}
+
 static rat_frame_id frame_find_or_add(struct rat_dict *dict, const struct rat_frame_entry *frame)
 {
     struct rat_dict_head *head = dict->head;
@@ -204,10 +214,8 @@ static rat_frame_id frame_find_or_add(struct rat_dict *dict, const struct rat_fr
         if (memcmp(&dict->frames[dict->frame_index.ids[slot]], frame, sizeof *frame) == 0)
             return dict->frame_index.ids[slot];
     uint32_t count = atomic_load_explicit(&head->frames, memory_order_relaxed);
-    if (count == head->frame_cap || !area_room(dict, &dict->frame_area, sizeof *frame)) {
-        atomic_fetch_add_explicit(&head->folded, 1, memory_order_relaxed);
-        return RAT_FRAME_FULL;
-    }
+    if (count == head->frame_cap || !area_room(dict, &dict->frame_area, sizeof *frame))
+        return rat_dict_fold(dict);
     dict->frame_area.used += sizeof *frame;
     dict->frames[count + 1] = *frame;
     dict->frame_index.ids[slot] = count + 1;

@@ -55,8 +55,11 @@ void rat_dict_free(struct rat_dict *dict);
 /* The id of these bytes; 0 when full. `utf8`: the bytes are valid UTF-8. */
 rat_name_id rat_dict_name(struct rat_dict *dict, const void *bytes, size_t length, bool utf8);
 
-/* The id of this frame; RAT_FRAME_FULL when full (or when one of its names did not fit: pass 0 for it then). */
+/* The id of this frame; RAT_FRAME_FULL when full. */
 rat_frame_id rat_dict_frame(struct rat_dict *dict, const struct rat_frame_entry *frame);
+
+/* RAT_FRAME_FULL, counted: for a frame one of whose names did not fit. */
+rat_frame_id rat_dict_fold(struct rat_dict *dict);
 
 /* A new context; 0 when full. */
 rat_context_id rat_dict_context(struct rat_dict *dict, const struct rat_context_entry *context);

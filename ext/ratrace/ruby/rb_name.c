@@ -249,7 +249,7 @@ static int32_t intern(struct rb_rat_names *names, VALUE owner, ID method, ID cal
     int32_t id = RB_RAT_ID_HIDDEN;
     if (!is_hidden(names, path)) {
         bool complete = frame.owner != 0 && frame.method != 0 && (frame.file != 0 || NIL_P(path));
-        id = (int32_t)(complete ? rat_dict_frame(names->dict, &frame) : RAT_FRAME_FULL);
+        id = (int32_t)(complete ? rat_dict_frame(names->dict, &frame) : rat_dict_fold(names->dict));
     }
     if (name.lasting)
         key_add(names, (struct key){owner, method, called, id, line, frame.file});
