@@ -485,6 +485,57 @@ static void test_other_directories_are_not_touched(void **state)
     assert_recovered();
 }
 
+static char told[2048];
+
+static void keep_lines(void *user, const char *line)
+{
+    (void)user;
+    size_t length = strlen(told);
+    snprintf(told + length, sizeof told - length, "%s\n", line);
+}
+
+/* A name no session of this directory has. */
+static void leave_a_strange_live_file(const void *bytes, size_t length)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/00000000000000010000000000000002" RAT_LIVE_SUFFIX, place.live);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(pwrite(fd, bytes, length, 0), length);
+    assert_int_equal(ftruncate(fd, 65536), 0);
+    close(fd);
+}
+
+static void test_a_live_file_that_does_not_say_whose_it_is_keeps_nobody_from_finishing(void **state)
+{
+    (void)state;
+    static const struct {
+        struct {
+            uint64_t magic;
+            uint32_t version;
+        } head;
+        const char *remedy;
+    } strange[] = {
+        {{1, 0}, "remove it"},
+        {{RAT_LIVE_MAGIC, RAT_LIVE_VERSION + 1}, "recover with the version of ratrace that wrote it"},
+    };
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        live_and_die(&unflushed);
+        leave_a_strange_live_file(&strange[i].head, sizeof strange[i].head);
+        told[0] = '\0';
+        struct rat_recovery found;
+        assert_int_equal(rat_recover(place.out, place.live, keep_lines, NULL, &found), RAT_OK);
+        assert_int_equal(found.segments, 1);
+        assert_int_equal(found.failed, 0);
+        assert_int_equal(found.unplaced, 1);
+        assert_non_null(strstr(told, "/00000000000000010000000000000002" RAT_LIVE_SUFFIX ": "));
+        assert_non_null(strstr(told, "another directory's"));
+        assert_non_null(strstr(told, strange[i].remedy));
+        assert_int_equal(count_files(place.live, ""), 1);
+        tear_down(NULL);
+        set_up(NULL);
+    }
+}
+
 /* ---------------------------------------------------------------- without a live file */
 
 static char part_path[512], live_path[512];
@@ -741,6 +792,7 @@ int main(void)
         TEST(test_a_process_does_not_recover_itself),
         TEST(test_a_session_recovers_what_was_left_before_it),
         TEST(test_other_directories_are_not_touched),
+        TEST(test_a_live_file_that_does_not_say_whose_it_is_keeps_nobody_from_finishing),
         TEST(test_a_part_file_alone_is_published_without_a_closing_chunk),
         TEST(test_a_part_file_stays_while_its_live_file_is_refused),
         TEST(test_a_torn_tail_is_cut),

@@ -80,6 +80,18 @@ class VerifyTest < Minitest::Test
     assert_match(/0 segments finished, 0 events recovered$/, ratrace!("recover", dir, env: env))
   end
 
+  # Live files of all directories lie together.
+  def test_recovery_names_a_live_file_that_nobody_can_read_and_does_the_rest
+    dir = RecordingHelper.record(KILLED)
+    strange = File.join(File.dirname(dir), "#{"0123456789abcdef" * 2}.live")
+    File.binwrite(strange, "x" * 8192)
+    recovered = ratrace!("recover", dir, env: { "RATRACE_LIVE_DIR" => File.dirname(dir) })
+
+    assert_includes recovered, "left alone #{strange}: damaged data, and it may be another directory's; " \
+                               "nothing of it can be recovered: remove it\n"
+    assert_match(/1 segment finished, .*, 1 left alone, perhaps another directory's$/, recovered)
+  end
+
   def test_a_file_of_something_else_fails
     out, _, status = ratrace("verify", __FILE__)
 

@@ -138,6 +138,7 @@ enum rat_status rat_live_view_open(int dir_fd, const char *name, const char *out
 {
     struct rat_live_view view = {.memory = MAP_FAILED};
     view.fd = openat(dir_fd, name, (take ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    out->placed = false;
     if (view.fd < 0)
         return rat_status_from_errno(errno);
     enum rat_status status = RAT_OK;
@@ -166,7 +167,9 @@ enum rat_status rat_live_view_open(int dir_fd, const char *name, const char *out
     }
     if (status == RAT_OK)
         status = fetch(&view, view.head->lanes_at, RAT_LANES * sizeof(struct rat_lane_head));
+    view.placed = names_directory(&view);
     if (status != RAT_OK) {
+        out->placed = view.placed;
         rat_live_view_close(&view);
         return status;
     }

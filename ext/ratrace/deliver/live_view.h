@@ -23,6 +23,7 @@ struct rat_live_view {
     uint8_t *memory;
     uint64_t length;
     struct rat_live_head *head; /* in `memory`; this copy may be changed */
+    bool placed; /* its head says which directory it writes to; told of a file that could not be opened, too */
 };
 
 /* Open `name` in the directory `dir_fd`. Not for files of this process (rat_live_is_own).
@@ -30,7 +31,7 @@ struct rat_live_view {
  * out_dir, if not NULL: only a session that writes there; else RAT_NOT_FOUND, as when the file is gone.
  * take: lock it for a recovery. RAT_BUSY: its owner lives, or another recovery is at it.
  * RAT_TORN: it was never finished, and nobody holds it. RAT_CORRUPT, RAT_UNSUPPORTED (another version), RAT_ACCESS
- * (not ours, not a plain file), RAT_NO_MEMORY, RAT_IO. */
+ * (not ours, not a plain file), RAT_NO_MEMORY, RAT_IO: of a session that writes to out_dir, or may, where not `placed`. */
 RAT_MUST_CHECK enum rat_status rat_live_view_open(int dir_fd, const char *name, const char *out_dir, bool take,
                                                   struct rat_live_view *out);
 void rat_live_view_close(struct rat_live_view *view);

@@ -5,6 +5,9 @@
  * finished or cannot be continued. Part files are read before they are locked, so that looking at one never keeps
  * another recovery from finishing it.
  *
+ * The live files of a user's processes lie together, whatever directory they write to. One that cannot be read far
+ * enough to say which is ours if a segment of its session lies here, and then a failure; else it is told of and left.
+ *
  * POSIX locks do not exclude threads of one process: here a word with the pid does. A child forked meanwhile finds its
  * parent's pid there, which is as good as free.
  */
@@ -74,13 +77,56 @@ static void add_result(struct recovery *r, const struct rat_salvage *result)
 
 static void failed(struct recovery *r, enum rat_status status, const char *name)
 {
-    r->out->failed++;
-    if (r->failure == RAT_OK)
+    if (r->out->failed++ == 0)
         r->failure = status;
     say(r, "cannot recover %s: %s", name, rat_status_text(status));
 }
 
 /* ---------------------------------------------------------------- live files */
+
+/* Does a segment of the session lie here whose live file this is? The names of both tell the session. */
+static bool has_segment(const struct recovery *r, const char *live_name)
+{
+    char session[11];
+    snprintf(session, sizeof session, "-%.8s-", live_name);
+    DIR *dir = opendir(r->out_dir);
+    bool found = false;
+    for (struct dirent *entry; dir != NULL && !found && (entry = readdir(dir)) != NULL;)
+        found = strstr(entry->d_name, session) != NULL && strstr(entry->d_name, RAT_SEGMENT_SUFFIX) != NULL;
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
+static const char *remedy(enum rat_status status)
+{
+    switch (status) {
+    case RAT_CORRUPT:
+        return "; nothing of it can be recovered: remove it";
+    case RAT_UNSUPPORTED:
+        return "; recover with the version of ratrace that wrote it";
+    case RAT_ACCESS:
+        return "; recover as the user whose it is";
+    default:
+        return "";
+    }
+}
+
+/* A live file that cannot be read. If it says where it writes to, that is here. */
+static void refuse(struct recovery *r, int dir_fd, const char *name, enum rat_status status, bool placed)
+{
+    if (rat_live_view_holder(dir_fd, name) != 0) {
+        r->out->alive++;
+        return;
+    }
+    bool ours = placed || has_segment(r, name);
+    if (!ours)
+        r->out->unplaced++;
+    else if (r->out->failed++ == 0)
+        r->failure = status;
+    say(r, "%s %s/%s: %s%s%s", ours ? "cannot recover" : "left alone", r->live_dir, name, rat_status_text(status),
+        ours ? "" : ", and it may be another directory's", remedy(status));
+}
 
 static void recover_live(struct recovery *r, int dir_fd, const char *name)
 {
@@ -98,7 +144,7 @@ static void recover_live(struct recovery *r, int dir_fd, const char *name)
         (void)unlinkat(dir_fd, name, 0); /* its owner died making it; nothing was recorded */
         return;
     default:
-        failed(r, status, name);
+        refuse(r, dir_fd, name, status, view.placed);
         return;
     }
     RAT_TEST_POINT("recovery.locked");

@@ -15,6 +15,7 @@ struct rat_recovery {
     uint32_t segments;  /* finished and renamed */
     uint32_t alive;     /* left alone: their owner lives */
     uint32_t failed;    /* could not be finished; see the report */
+    uint32_t unplaced;  /* live files that cannot be read and may be another directory's; see the report */
     uint64_t chunks;    /* appended from live files */
     uint64_t events;    /* in them */
     uint64_t in_flight; /* events that were being written at death */

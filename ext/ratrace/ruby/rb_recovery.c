@@ -63,6 +63,7 @@ static VALUE native_recover(int argc, VALUE *argv, VALUE self)
     rb_rat_set(hash, "segments", UINT2NUM(recovering.result.segments));
     rb_rat_set(hash, "alive", UINT2NUM(recovering.result.alive));
     rb_rat_set(hash, "failed", UINT2NUM(recovering.result.failed));
+    rb_rat_set(hash, "unplaced", UINT2NUM(recovering.result.unplaced));
     rb_rat_set(hash, "chunks", ULL2NUM(recovering.result.chunks));
     rb_rat_set(hash, "events", ULL2NUM(recovering.result.events));
     rb_rat_set(hash, "in_flight", ULL2NUM(recovering.result.in_flight));

@@ -38,6 +38,7 @@ module Ratrace
         parts << "#{Text.number(result[:cut_bytes], "byte")} torn off" if result[:cut_bytes].positive?
         parts << "#{result[:power_lost]} of an earlier boot, not believed" if result[:power_lost].positive?
         parts << "#{result[:alive]} still being written" if result[:alive].positive?
+        parts << "#{result[:unplaced]} left alone, perhaps another directory's" if result[:unplaced].positive?
         parts << "#{result[:failed]} failed" if result[:failed].positive?
         parts.join(", ")
       end
