@@ -11,11 +11,14 @@ module Ratrace
     # What this Ruby has behind the names of its tools: 3.3 where `ruby` is ruby3.3 and `bundle` bundle3.3.
     SUFFIX = RbConfig::CONFIG["ruby_install_name"].delete_prefix(RbConfig::CONFIG["RUBY_BASE_NAME"]).freeze
 
-    # What it was started as: the script's name, `bundle exec NAME` by the name.
+    # What it was started as: the script's name, `bundle exec NAME` by the name. Kept, and by forks too, because servers
+    # write into $0 what each of their processes does.
     def self.program_name
-      program = bundled || File.basename($PROGRAM_NAME.to_s, ".rb")
-      name = program.scrub("_").gsub(/[^\w.-]+/, "_")
-      name.empty? || name.start_with?("-") ? "ruby" : name[0, NAME_BYTES]
+      @program_name ||= begin
+        program = bundled || File.basename($PROGRAM_NAME.to_s, ".rb")
+        name = program.scrub("_").gsub(/[^\w.-]+/, "_")
+        (name.empty? || name.start_with?("-") ? "ruby" : name[0, NAME_BYTES]).freeze
+      end
     end
 
     # The script's name, as it is for a tool of every Ruby's.

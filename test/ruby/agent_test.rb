@@ -85,6 +85,18 @@ class AgentTest < Minitest::Test
     assert_equal({ "work" => 1 }, calls_in(out_dir))
   end
 
+  def test_a_service_keeps_its_name_when_it_renames_its_process
+    run_service(<<~'RUBY')
+      $0 = "/srv/shop"
+      Ratrace::Agent.start
+      $0 = "shop: cluster worker 1"
+      Ratrace.stop
+      Ratrace::Agent.start
+      Process.wait(fork { work })
+    RUBY
+    assert_equal %w[shop], Ratrace::Recording.new(out_dir).sessions.map { |session| session[:service] }.uniq
+  end
+
   def test_segments_carry_the_tags
     run_service('Ratrace::Agent.start; work; Process.wait(fork { work })', { "RATRACE_TAGS" => "zone=größe,team=a%2Cb" })
     sessions = Ratrace::Recording.new(out_dir).sessions
