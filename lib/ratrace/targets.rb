@@ -238,7 +238,7 @@ module Ratrace
     def watch_ends(iseq)
       classes = false
       iseq.each_child { |child| classes ||= CLASS_BODY.match?(child.label) }
-      classes ||= CLASS_BODY.match?(iseq.label)
+      classes ||= iseq.trace_points.any? { |_line, event| event == :end } # not by label: an eval in a body has the body's
       return unless classes
 
       point = TracePoint.new(:end) { |at| Targets.ended(at.self) }

@@ -155,6 +155,18 @@ class TraceTest < Minitest::Test
     assert_equal ALL_OF_CAR, calls
   end
 
+  def test_text_evaluated_in_a_class_body_is_traced
+    file("app/car.rb", %(class Car\n  eval("def made = 1", nil, __FILE__, 2)\nend\n))
+    out = run_traced(<<~RUBY)
+      trace(trace: { files: "app/*" })
+      require "./app/car"
+      Car.new.made
+      p Ratrace.stats[:trace].values_at(:failures, :failure)
+    RUBY
+    assert_equal "[0, nil]\n", out
+    assert_equal({ "Car#made" => 1 }, calls)
+  end
+
   def test_code_evaluated_from_text_counts_by_the_file_it_names
     run_traced(<<~RUBY)
       trace(trace: { files: "app/*" })
