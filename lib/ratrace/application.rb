@@ -34,6 +34,9 @@ module Ratrace
       command && File.basename(command, ".rb")
     end
 
+    # @return [String]
+    attr_reader :root
+
     # @param root [String, nil] the directory of the application; nil = where its Gemfile is, else the current one
     def initialize(root)
       @root = root || (defined?(::Rails) && ::Rails.respond_to?(:root) && ::Rails.root&.to_s) || bundle || Dir.pwd

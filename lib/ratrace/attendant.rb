@@ -47,6 +47,7 @@ module Ratrace
         return if @configuration
 
         @configuration = configuration
+        @root = Application.new(configuration.root).root
         Process.singleton_class.prepend(ForkHook)
         spawn
       end
@@ -157,11 +158,13 @@ module Ratrace
         { recording: false, why: wanted.enabled ? "it was stopped" : "enabled is off, by #{wanted.source(:enabled)}", **stats }
       end
 
-      # Whoever asks for it beats `enabled`, but not RATRACE_DISABLED.
+      # Whoever asks for it beats `enabled`, but not RATRACE_DISABLED. Directories are those of the service's own start: it
+      # may have left the one that they were relative to.
       def start_recording
         return "error it is being recorded already" if Ratrace.recording?
 
-        Agent.start!(enabled: true) ? "ok recording" : "error recording is disabled by #{Configuration::DISABLED_VARIABLE}"
+        started = Agent.start!(enabled: true, out_dir: @configuration.out_dir, root: @root)
+        started ? "ok recording" : "error recording is disabled by #{Configuration::DISABLED_VARIABLE}"
       end
 
       def stop_recording

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require "pathname"
 require "socket"
 require "test_helper"
 require "support/processes"
@@ -103,6 +104,17 @@ class ControlTest < Minitest::Test
     assert_equal 2, account_of(trace_dir)[:sessions].size
     assert_sound(trace_dir)
     assert_operator calls_in(trace_dir)["work"], :>, 0
+  end
+
+  def test_a_start_is_of_the_same_directories_after_the_process_left_them
+    relative = Pathname.new(trace_dir).relative_path_from(ROOT).to_s
+    with_service("Dir.chdir('/')\n#{SERVICE}", env: { "RATRACE_OUT_DIR" => relative }) do |pid|
+      ctl!(pid, "stop")
+      ctl!(pid, "start")
+      assert_match(/\Astopped #{trace_dir}/, ctl!(pid, "stop"))
+    end
+    traces = account_of(trace_dir)[:sessions].map { |session| session[:trace] }
+    assert_equal [traces.first] * 2, traces
   end
 
   def test_disabled_leaves_nothing_running
