@@ -62,7 +62,7 @@ static void serve(int listener, enum mode mode, int arrival)
 {
     static const char *const answers[] = {
         [ANSWER_200] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-        [ANSWER_500] = "HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\noops",
+        [ANSWER_500] = "HTTP/1.1 500 No\r\nContent-Length: 5\r\n\r\noops\n",
         [ANSWER_400] = "HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n",
     };
     signal(SIGCHLD, SIG_IGN);

@@ -357,6 +357,7 @@ static void describe(struct rat_http *http, CURLcode code, struct rat_http_reply
         else if (to > 0 && reply->text[to - 1] != ' ')
             reply->text[to++] = ' ';
     }
+    to -= to > 0 && reply->text[to - 1] == ' '; /* of a body that ends its line */
     reply->text[to] = '\0';
 }
 
