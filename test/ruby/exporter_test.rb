@@ -140,6 +140,38 @@ class ExporterTest < Minitest::Test
     assert_equal 1, waiting(dir).size
   end
 
+  # As some daemons do. What gets the numbers afterwards is the host's: it is not written to, read or closed.
+  def test_a_host_that_closes_all_descriptors_keeps_those_it_opens_next
+    arrived = File.join(dir, "arrived")
+    hole = server do
+      File.write(arrived, "")
+      :black_hole
+    end
+    { "stats[:retried] == 1" => "http://127.0.0.1:1/", "File.exist?(ARGV[3])" => hole.url }.each do |moment, url|
+      out = run_with(spool(1), nil, <<~'RUBY', url, arrived, moment, err: /are not delivered/)
+        require "fiddle"
+        close = Fiddle::Function.new(Fiddle::Handle::DEFAULT["close"], [Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+        fds = -> { Dir.children("/proc/self/fd").map(&:to_i).select { |fd| File.exist?("/proc/self/fd/#{fd}") || File.symlink?("/proc/self/fd/#{fd}") } }
+        before = fds.call
+        start(url: ARGV[2], time_scale: 1)
+        await { eval(ARGV[4]) }
+        ours = fds.call - before
+        ours.each { |fd| close.call(fd) }
+        files = ours.map { |fd| File.open("#{ARGV[3]}-#{fd}", "w+").tap { |file| file.sync = true } }
+        spent = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+        sleep 0.5
+        spent = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - spent
+        files.each { |file| file.write("1") }
+        Process.wait(fork { files.each { |file| file.write("2") } && exit! })
+        N.exporter_stop(0.1)
+        files.each { |file| file.write("3") }
+        p ours.size > 3, files.map(&:fileno).sort == ours.sort, files.map { |file| File.read(file.path) }.uniq, spent < 0.1
+      RUBY
+
+      assert_equal "true\ntrue\n[\"123\"]\ntrue\n", out, moment
+    end
+  end
+
   # Whatever it is doing: nobody has stopped it.
   def test_the_process_may_end_at_any_moment
     hole = server { :black_hole }

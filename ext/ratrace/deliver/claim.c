@@ -13,11 +13,6 @@
 #define F_OFD_SETLK 37
 #endif
 
-static int current_fd(const struct rat_claims *claims)
-{
-    return atomic_load_explicit(&claims->fd, memory_order_relaxed); /* we are its only writer in this process */
-}
-
 static int set_lock(int fd, const char *name, short type)
 {
     struct flock byte = {
@@ -57,19 +52,19 @@ static enum rat_status open_file(struct rat_claims *claims, int dir_fd)
     if (status != RAT_OK)
         close(fd);
     else
-        atomic_store_explicit(&claims->fd, fd, memory_order_release); /* for a child's handler */
+        rat_handle_hold(&claims->file, fd);
     return status;
 }
 
 enum rat_status rat_claim_take(struct rat_claims *claims, int dir_fd, const char *name)
 {
     for (int tries = 0; tries < 3; tries++) {
-        if (!is_current(current_fd(claims), dir_fd)) {
+        if (!is_current(rat_handle_fd(&claims->file), dir_fd)) {
             enum rat_status status = open_file(claims, dir_fd);
             if (status != RAT_OK)
                 return status;
         }
-        int fd = current_fd(claims);
+        int fd = rat_handle_fd(&claims->file);
         if (set_lock(fd, name, F_WRLCK) != 0)
             return errno == EAGAIN || errno == EACCES ? RAT_BUSY : rat_status_from_errno(errno);
         if (is_current(fd, dir_fd))
@@ -80,15 +75,14 @@ enum rat_status rat_claim_take(struct rat_claims *claims, int dir_fd, const char
 
 void rat_claim_drop(struct rat_claims *claims, const char *name)
 {
-    if (current_fd(claims) >= 0)
-        (void)set_lock(current_fd(claims), name, F_UNLCK);
+    int fd = rat_handle_fd(&claims->file);
+    if (fd >= 0)
+        (void)set_lock(fd, name, F_UNLCK);
 }
 
 void rat_claims_close(struct rat_claims *claims)
 {
-    int fd = atomic_exchange_explicit(&claims->fd, -1, memory_order_relaxed);
-    if (fd >= 0)
-        close(fd);
+    rat_handle_close(&claims->file);
 }
 
 void rat_claims_in_child(struct rat_claims *claims)

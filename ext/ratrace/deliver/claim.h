@@ -19,14 +19,13 @@
 #ifndef RAT_DELIVER_CLAIM_H
 #define RAT_DELIVER_CLAIM_H
 
-#include <stdatomic.h>
-
+#include "base/handle.h"
 #include "base/status.h"
 
 #define RAT_CLAIMS_NAME ".claims"
 
 struct rat_claims {
-    _Atomic int fd; /* -1 = none */
+    struct rat_handle file;
 };
 
 /* Claim a segment of the directory `dir_fd`; the file is made when it is first needed. RAT_BUSY: somebody has it. */

@@ -194,6 +194,7 @@ static enum rat_delivery_result send_all(struct rat_delivery *d, const struct ra
         rat_fork_gate_enter(); /* it may sign */
         enum rat_status status = d->target->request(d->target, parcel, step, &request);
         rat_fork_gate_leave();
+        request.file = &d->spool->taken;
         struct rat_http_reply reply;
         if (status == RAT_OK)
             rat_http_send(d->http, &request, &reply);
@@ -230,6 +231,8 @@ enum rat_delivery_result rat_delivery_try(struct rat_delivery *d, const struct r
     rat_fork_gate_enter();
     status = rat_parcel_read(fd, entry->name, bytes, d->cancel, &parcel);
     rat_fork_gate_leave();
+    if (rat_handle_fd(&d->spool->taken) != fd)
+        status = RAT_IO; /* the host closed it: what was read may be any file */
     if (status == RAT_CORRUPT)
         return poison(d, entry, "bad", "this is no segment file");
     if (status != RAT_OK) {

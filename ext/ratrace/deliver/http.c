@@ -39,7 +39,7 @@ struct rat_http {
     CURLM *multi;
     CURL *easy;
     CURLSH *addresses;
-    _Atomic int sockets[SOCKETS_MAX]; /* 0 = free, else descriptor + 1 */
+    struct rat_handle sockets[SOCKETS_MAX];
     int pair[2];                      /* of the multi handle; -1 = none that is known */
     char error[CURL_ERROR_SIZE];
     /* of the request under way */
@@ -55,24 +55,32 @@ struct rat_http {
 
 /* ---------------------------------------------------------------- called by libcurl */
 
+/* We are their only writer in this process. */
+static struct rat_handle *find(struct rat_http *http, int fd)
+{
+    for (int i = 0; i < SOCKETS_MAX; i++)
+        if (atomic_load_explicit(&http->sockets[i].fd, memory_order_relaxed) == fd)
+            return &http->sockets[i];
+    return NULL;
+}
+
+/* libcurl 7.88 closes a socket that was never connected without telling: such are forgotten here, because `fd`
+ * may be one's number. */
 static void note(struct rat_http *http, int fd)
 {
-    for (int i = 0; fd >= 0 && i < SOCKETS_MAX; i++) {
-        int none = 0;
-        if (atomic_compare_exchange_strong_explicit(&http->sockets[i], &none, fd + 1, memory_order_release,
-                                                    memory_order_relaxed))
-            break;
-    }
+    for (int i = 0; i < SOCKETS_MAX; i++)
+        if (rat_handle_fd(&http->sockets[i]) < 0)
+            atomic_store_explicit(&http->sockets[i].fd, -1, memory_order_relaxed);
+    struct rat_handle *free = find(http, -1);
+    if (fd >= 0 && free != NULL)
+        rat_handle_hold(free, fd);
 }
 
 static void forget(struct rat_http *http, int fd)
 {
-    for (int i = 0; fd >= 0 && i < SOCKETS_MAX; i++) {
-        int noted = fd + 1;
-        if (atomic_compare_exchange_strong_explicit(&http->sockets[i], &noted, 0, memory_order_relaxed,
-                                                    memory_order_relaxed))
-            break;
-    }
+    struct rat_handle *noted = fd >= 0 ? find(http, fd) : NULL;
+    if (noted != NULL)
+        atomic_store_explicit(&noted->fd, -1, memory_order_relaxed);
 }
 
 static void end_look_up(struct rat_http *http)
@@ -94,8 +102,11 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
 
 static int close_socket(void *user, curl_socket_t fd)
 {
-    forget(user, fd);
-    return close(fd);
+    struct rat_handle *noted = find(user, fd);
+    if (noted == NULL)
+        return close(fd);
+    rat_handle_close(noted);
+    return 0;
 }
 
 /* Of a numeric address, too: that ends at once. */
@@ -122,6 +133,8 @@ static size_t read_body(char *to, size_t size, size_t count, void *user)
         memcpy(to, request->body + http->sent, want);
         got = (ssize_t)want;
     } else {
+        if (request->file != NULL && rat_handle_fd(request->file) != request->fd)
+            return CURL_READFUNC_ABORT; /* the host closed it, and what is there now is nobody's to send */
         do
             got = pread(request->fd, to, want, (off_t)http->sent);
         while (got < 0 && errno == EINTR);
@@ -258,13 +271,40 @@ enum rat_status rat_http_new(const struct rat_http_options *options, struct rat_
         return RAT_NO_MEMORY;
     http->options = *options;
     http->pair[0] = http->pair[1] = -1;
+    for (int i = 0; i < SOCKETS_MAX; i++)
+        http->sockets[i] = RAT_HANDLE_NONE;
     *out = http;
     return RAT_OK;
+}
+
+/* Has the host closed what libcurl still believes to be its own? Whoever closes all closes the pair, too, which stays
+ * open as long as the multi handle. A libcurl without a pair tells of every socket that it closes. */
+static bool is_robbed(const struct rat_http *http)
+{
+    for (int i = 0; i < SOCKETS_MAX; i++) {
+        int fd = atomic_load_explicit(&http->sockets[i].fd, memory_order_relaxed);
+        bool counts = http->pair[0] < 0 || fd == http->pair[0] || fd == http->pair[1];
+        if (fd >= 0 && counts && rat_handle_fd(&http->sockets[i]) < 0)
+            return true;
+    }
+    return false;
+}
+
+/* libcurl would write to and close numbers that may be the host's by now: its handles are left behind as they are. */
+static void leave_behind(struct rat_http *http)
+{
+    rat_http_in_child(http);
+    http->pair[0] = http->pair[1] = -1;
+    http->easy = NULL;
+    http->multi = NULL;
+    http->addresses = NULL;
 }
 
 void rat_http_rest(struct rat_http *http)
 {
     rat_fork_gate_enter();
+    if (is_robbed(http))
+        leave_behind(http);
     if (http->easy != NULL)
         rat_curl.easy_cleanup(http->easy);
     for (int i = 0; i < 2; i++) {
@@ -296,11 +336,8 @@ void rat_http_free(struct rat_http *http)
 
 void rat_http_in_child(struct rat_http *http)
 {
-    for (int i = 0; i < SOCKETS_MAX; i++) {
-        int noted = atomic_exchange_explicit(&http->sockets[i], 0, memory_order_relaxed);
-        if (noted > 0)
-            close(noted - 1);
-    }
+    for (int i = 0; i < SOCKETS_MAX; i++)
+        rat_handle_close(&http->sockets[i]);
 }
 
 /* ---------------------------------------------------------------- one request */
@@ -407,6 +444,8 @@ static CURLcode run(struct rat_http *http, bool *stopped)
     bool woken = false;
     for (;;) {
         int running = 0, left;
+        if (is_robbed(http))
+            return CURLE_RECV_ERROR;
         if (rat_curl.multi_perform(http->multi, &running) != CURLM_OK)
             return CURLE_OUT_OF_MEMORY;
         if (running == 0)
@@ -416,8 +455,10 @@ static CURLcode run(struct rat_http *http, bool *stopped)
             *stopped = true;
             return CURLE_OK;
         }
-        struct curl_waitfd wake = {.fd = http->options.wake, .events = CURL_WAIT_POLLIN};
-        bool listens = http->options.wake >= 0 && !woken;
+        struct curl_waitfd wake = {.fd = -1, .events = CURL_WAIT_POLLIN};
+        if (http->options.wake != NULL)
+            wake.fd = rat_handle_fd(http->options.wake);
+        bool deaf = woken || (http->options.wake != NULL && wake.fd < 0), listens = !deaf && wake.fd >= 0;
         if (http->looks_up && !http->pair_is_marked) {
             rat_curl_pair_of_look_up(http->multi);
             http->pair_is_marked = true;
@@ -426,7 +467,7 @@ static CURLcode run(struct rat_http *http, bool *stopped)
         RAT_TEST_POINT(http->looks_up ? "http.resolving" : "http.waiting");
         CURLMcode waited;
         do /* a look-up's thread is joined in multi_perform: a fork that waits for that lets us in */
-            waited = rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, woken && wait > 20 ? 20 : wait, &left);
+            waited = rat_curl.multi_wait(http->multi, &wake, listens ? 1 : 0, deaf && wait > 20 ? 20 : wait, &left);
         while (http->looks_up && !rat_fork_gate_try_for_lookup());
         if (!http->looks_up)
             rat_fork_gate_enter();
@@ -475,7 +516,10 @@ void rat_http_send(struct rat_http *http, const struct rat_http_request *request
     } else {
         CURLcode code = run(http, &stopped);
         finish(http, code, stopped, reply);
-        (void)rat_curl.multi_remove_handle(http->multi, http->easy);
+        if (is_robbed(http))
+            leave_behind(http);
+        else
+            (void)rat_curl.multi_remove_handle(http->multi, http->easy);
     }
     if (http->easy != NULL)
         (void)rat_curl.easy_setopt(http->easy, CURLOPT_HTTPHEADER, NULL);

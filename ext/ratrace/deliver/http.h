@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/handle.h"
 #include "base/status.h"
 #include "deliver/retry.h"
 
@@ -38,6 +39,7 @@ struct rat_http_request {
     char *headers[RAT_HTTP_HEADERS_MAX]; /* "Name: value", owned */
     size_t header_count;
     int fd;                     /* the body is this file's first `length` bytes ... */
+    const struct rat_handle *file; /* ... as long as `fd` is this; NULL = it is the caller's for certain */
     char *body;                 /* ... or these, owned, where it is not NULL */
     uint64_t length;
 };
@@ -82,7 +84,7 @@ struct rat_http_options {
     const char *no_proxy; /* hosts, as in the variable of that name; NULL = none */
     uint64_t connect_ns, total_ns, stall_ns;
     const char *secrets[RAT_HTTP_SECRETS_MAX]; /* NULL-terminated unless full */
-    int wake;             /* a descriptor that becomes readable when `stop_at` was set; -1 = none */
+    const struct rat_handle *wake; /* becomes readable when `stop_at` was set; NULL = none */
     const _Atomic uint64_t *stop_at; /* CLOCK_MONOTONIC ns at which to give up; 0 = never; NULL = never */
 };
 

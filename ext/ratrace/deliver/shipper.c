@@ -1,6 +1,7 @@
 #include "deliver/shipper.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/handle.h"
 #include "base/testpoint.h"
 #include "deliver/curl_library.h"
 #include "deliver/fork_gate.h"
@@ -28,6 +29,7 @@
 #define POLL_NS SECOND
 #define RECOVER_NS (10 * SECOND)
 #define GRACE_NS (500 * MS)
+#define DEAF_MS 50 /* between two looks for a stop where the host has closed the pipe */
 
 struct rat_shipper {
     struct rat_ship_options options;
@@ -35,7 +37,7 @@ struct rat_shipper {
     struct rat_http *http;
     struct rat_spool spool;
     pthread_t thread;
-    _Atomic int wake;         /* an eventfd, readable once a stop was asked for */
+    struct rat_handle wake, waker; /* a pipe, readable once a stop was asked for */
     _Atomic uint64_t stop_at; /* CLOCK_MONOTONIC ns; 0 = nobody has asked */
     _Atomic uint32_t cancel;  /* 1 = break off what looks at no clock */
     pthread_mutex_t lock;
@@ -77,9 +79,9 @@ static bool is_late(const struct rat_shipper *s)
 static void wait_until(struct rat_shipper *s, uint64_t until)
 {
     for (uint64_t now = now_ns(); now < until && !is_stopping(s); now = now_ns()) {
-        struct pollfd wake = {.fd = atomic_load_explicit(&s->wake, memory_order_relaxed), .events = POLLIN};
-        uint64_t left = (until - now) / MS + 1;
-        if (poll(&wake, 1, left < 60000 ? (int)left : 60000) < 0 && errno != EINTR)
+        struct pollfd wake = {.fd = rat_handle_fd(&s->wake), .events = POLLIN};
+        uint64_t left = (until - now) / MS + 1, most = wake.fd >= 0 ? 60000 : DEAF_MS;
+        if (poll(&wake, 1, (int)(left < most ? left : most)) < 0 && errno != EINTR)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
 }
@@ -270,7 +272,7 @@ static enum rat_status make_client(struct rat_shipper *s, char *why, size_t why_
         .connect_ns = options->connect_ns,
         .total_ns = options->total_ns,
         .stall_ns = options->stall_ns,
-        .wake = s->wake,
+        .wake = &s->wake,
         .stop_at = &s->stop_at,
     };
     add_secret(&http, options->target.token);
@@ -291,8 +293,8 @@ static void free_shipper(struct rat_shipper *s)
     rat_http_free(s->http);
     if (s->target != NULL)
         s->target->free(s->target);
-    if (s->wake >= 0)
-        close(s->wake);
+    rat_handle_close(&s->wake);
+    rat_handle_close(&s->waker);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->ended);
     free(s);
@@ -309,7 +311,12 @@ static void init_shipper(struct rat_shipper *s, const struct rat_ship_options *o
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s->wake = s->waker = RAT_HANDLE_NONE;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        return;
+    rat_handle_hold(&s->wake, ends[0]);
+    rat_handle_hold(&s->waker, ends[1]);
 }
 
 enum rat_status rat_shipper_start(const struct rat_ship_options *options, struct rat_shipper **out, char *why,
@@ -326,7 +333,7 @@ enum rat_status rat_shipper_start(const struct rat_ship_options *options, struct
         return RAT_NO_MEMORY;
     }
     init_shipper(s, options);
-    enum rat_status status = s->wake >= 0 ? RAT_OK : RAT_NO_MEMORY;
+    enum rat_status status = rat_handle_fd(&s->wake) >= 0 ? RAT_OK : RAT_NO_MEMORY;
     if (status != RAT_OK)
         snprintf(why, why_length, "there is no free file descriptor");
     else if (options->has_target)
@@ -384,7 +391,7 @@ enum rat_status rat_shipper_stop(struct rat_shipper *s, uint64_t deadline_ns, st
 {
     uint64_t stop_at = now_ns() + deadline_ns;
     atomic_store_explicit(&s->stop_at, stop_at, memory_order_release); /* before wake is readable */
-    (void)!write(s->wake, &(uint64_t){1}, sizeof(uint64_t));
+    (void)!write(rat_handle_fd(&s->waker), "", 1);
     bool ended = await_end(s, stop_at);
     atomic_store_explicit(&s->cancel, 1, memory_order_relaxed);
     ended = ended || await_end(s, now_ns() + s->options.grace_ns);
@@ -401,9 +408,8 @@ enum rat_status rat_shipper_stop(struct rat_shipper *s, uint64_t deadline_ns, st
 
 void rat_shipper_in_child(struct rat_shipper *s)
 {
-    int wake = atomic_exchange_explicit(&s->wake, -1, memory_order_relaxed);
-    if (wake >= 0)
-        close(wake);
+    rat_handle_close(&s->wake);
+    rat_handle_close(&s->waker);
     rat_spool_in_child(&s->spool);
     if (s->http != NULL)
         rat_http_in_child(s->http);

@@ -18,34 +18,27 @@
 
 void rat_spool_init(struct rat_spool *spool, const char *dir)
 {
-    *spool = (struct rat_spool){.dir_fd = -1, .taken = -1, .claims = {.fd = -1}};
+    *spool = (struct rat_spool){
+        .opened = RAT_HANDLE_NONE, .taken = RAT_HANDLE_NONE, .claims = {.file = RAT_HANDLE_NONE}};
     snprintf(spool->dir, sizeof spool->dir, "%s", dir);
-}
-
-/* Forgotten first: a child forked between never closes a number that is another file's by then. */
-static void close_noted(_Atomic int *noted)
-{
-    int fd = atomic_exchange_explicit(noted, -1, memory_order_relaxed);
-    if (fd >= 0)
-        close(fd);
 }
 
 void rat_spool_close(struct rat_spool *spool)
 {
-    close_noted(&spool->dir_fd);
+    rat_handle_close(&spool->opened);
     rat_claims_close(&spool->claims);
 }
 
 void rat_spool_in_child(struct rat_spool *spool)
 {
-    close_noted(&spool->dir_fd);
-    close_noted(&spool->taken);
+    rat_handle_close(&spool->opened);
+    rat_handle_close(&spool->taken);
     rat_claims_in_child(&spool->claims);
 }
 
 static int current_dir(const struct rat_spool *spool)
 {
-    return atomic_load_explicit(&spool->dir_fd, memory_order_relaxed); /* we are its only writer in this process */
+    return rat_handle_fd(&spool->opened);
 }
 
 /* Have the directory open that the path leads to now. */
@@ -61,7 +54,7 @@ static enum rat_status open_dir(struct rat_spool *spool)
     fd = open(spool->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return rat_status_from_errno(errno);
-    atomic_store_explicit(&spool->dir_fd, fd, memory_order_release); /* for a child's handler */
+    rat_handle_hold(&spool->opened, fd);
     return RAT_OK;
 }
 
@@ -169,7 +162,8 @@ enum rat_status rat_spool_take(struct rat_spool *spool, const char *name, int *f
     RAT_TEST_POINT("spool.claimed");
     struct stat file, dir;
     *fd = openat(current_dir(spool), name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    atomic_store_explicit(&spool->taken, *fd, memory_order_release); /* for a child's handler */
+    if (*fd >= 0)
+        rat_handle_hold(&spool->taken, *fd);
     if (*fd < 0 || fstat(*fd, &file) != 0 || fstat(current_dir(spool), &dir) != 0)
         status = rat_status_from_errno(errno);
     else if (!is_ours(&file, &dir))
@@ -184,7 +178,7 @@ enum rat_status rat_spool_take(struct rat_spool *spool, const char *name, int *f
 
 void rat_spool_leave(struct rat_spool *spool, const char *name)
 {
-    close_noted(&spool->taken);
+    rat_handle_close(&spool->taken);
     rat_claim_drop(&spool->claims, name);
 }
 

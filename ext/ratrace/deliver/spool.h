@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/handle.h"
 #include "base/status.h"
 #include "deliver/claim.h"
 
@@ -35,8 +36,8 @@
 
 struct rat_spool {
     char dir[4096];
-    _Atomic int dir_fd; /* -1 = not open */
-    _Atomic int taken;  /* the segment that is open; -1 = none */
+    struct rat_handle opened; /* the directory */
+    struct rat_handle taken;  /* the segment that is open */
     struct rat_claims claims;
 };
 
