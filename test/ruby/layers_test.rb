@@ -53,6 +53,14 @@ class LayersTest < Minitest::Test
     assert_equal ["Init_ratrace"], symbols.map { |line| line[/\A\S+/] }
   end
 
+  # Their locks are inherited by a child that is forked meanwhile, and nobody gives them back there.
+  def test_the_built_extension_uses_nothing_of_the_c_library_that_locks_time_zones
+    library = $LOADED_FEATURES.grep(%r{/ratrace/ratrace\.so\z}).first
+    symbols = IO.popen(["nm", "--dynamic", "--undefined-only", "--format=posix", library], &:readlines)
+
+    assert_empty symbols.grep(/\A(?:gmtime|localtime|timegm|timelocal|mktime|ctime|asctime|tzset|strftime|strptime)/)
+  end
+
   private
 
   def ours

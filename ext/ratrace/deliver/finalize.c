@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buffer.h"
+#include "base/utc.h"
 #include "deliver/target.h"
 
 #define JSON_MAX (UINT32_C(64) << 10)
@@ -54,13 +54,11 @@ static enum rat_status put_text(struct rat_buffer *to, const char *name, const c
 /* RFC 3339 with nanoseconds. */
 static enum rat_status put_time(struct rat_buffer *to, const char *name, uint64_t ns)
 {
-    time_t seconds = (time_t)(ns / 1000000000);
-    struct tm utc;
-    char text[32];
-    if (gmtime_r(&seconds, &utc) == NULL)
+    struct rat_utc utc;
+    if (!rat_utc_of(ns / 1000000000, &utc))
         return RAT_CORRUPT;
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    return put(to, ",\"%s\":\"%s.%09uZ\"", name, text, (unsigned)(ns % 1000000000));
+    return put(to, ",\"%s\":\"%04u-%02u-%02uT%02u:%02u:%02u.%09uZ\"", name, utc.year, utc.month, utc.day, utc.hour,
+               utc.minute, utc.second, (unsigned)(ns % 1000000000));
 }
 
 static enum rat_status put_json(struct rat_buffer *to, const struct rat_parcel *parcel, const char *object,

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/testpoint.h"
+#include "base/utc.h"
 
 #define NAME_TRIES 16 /* segment numbers whose file exists already */
 
@@ -47,13 +47,10 @@ static void put_safely(char *to, const char *from, const char *instead, size_t l
 
 void rat_outlet_name(const struct rat_live_head *head, uint32_t segment, char out[RAT_SEGMENT_NAME_MAX])
 {
-    char service[sizeof head->service], host[sizeof head->host], when[32] = "";
+    char service[sizeof head->service], host[sizeof head->host], when[RAT_UTC_BASIC];
     put_safely(service, head->service, "ruby", sizeof service - 1);
     put_safely(host, head->host, "unknown", sizeof host - 1);
-    time_t seconds = (time_t)(head->start.realtime_ns / 1000000000u);
-    struct tm utc;
-    if (gmtime_r(&seconds, &utc) == NULL || strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &utc) == 0)
-        strcpy(when, "unknown");
+    rat_utc_basic(head->start.realtime_ns / 1000000000u, when);
     snprintf(out, RAT_SEGMENT_NAME_MAX, "%s-%s-%s-%" PRIu32 "-%08" PRIx32 "-%06" PRIu32 RAT_SEGMENT_SUFFIX, service,
              host, when, head->pid, (uint32_t)(head->session_hi >> 32), segment);
 }

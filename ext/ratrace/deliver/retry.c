@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utc.h"
+
 enum rat_verdict rat_verdict(unsigned status)
 {
     switch (status) {
@@ -68,11 +70,18 @@ static bool parse_date(const char *text, time_t *out)
                        &date.tm_min, &date.tm_sec, &year, &end) == 6 && end > 0;
     if (!known || text[end] != '\0' || !is_month(month, &date.tm_mon))
         return false;
-    date.tm_year = year - 1900;
     if (date.tm_mday < 1 || date.tm_mday > 31 || date.tm_hour < 0 || date.tm_hour > 23 || date.tm_min < 0 ||
         date.tm_min > 59 || date.tm_sec < 0 || date.tm_sec > 60)
         return false;
-    *out = timegm(&date);
+    const struct rat_utc utc = {
+        .year = (uint16_t)(year > 0 ? year : 0),
+        .month = (uint8_t)(date.tm_mon + 1),
+        .day = (uint8_t)date.tm_mday,
+        .hour = (uint8_t)date.tm_hour,
+        .minute = (uint8_t)date.tm_min,
+        .second = (uint8_t)date.tm_sec,
+    };
+    *out = (time_t)rat_utc_seconds(&utc);
     return true;
 }
 

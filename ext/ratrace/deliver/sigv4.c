@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utc.h"
+
 #define CANONICAL_MAX (UINT32_C(64) << 10)
 
 void rat_sigv4_date(time_t now, char out[RAT_SIGV4_DATE])
 {
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(out, RAT_SIGV4_DATE, "%Y%m%dT%H%M%SZ", &utc);
+    rat_utc_basic(now > 0 ? (uint64_t)now : 0, out);
 }
 
 static enum rat_status put(struct rat_buffer *to, const char *text)

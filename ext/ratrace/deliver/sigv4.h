@@ -12,9 +12,10 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "base/utc.h"
 #include "deliver/digest.h"
 
-#define RAT_SIGV4_DATE 17      /* "20130524T000000Z" and its NUL */
+#define RAT_SIGV4_DATE RAT_UTC_BASIC /* "20130524T000000Z" and its NUL */
 #define RAT_SIGV4_HEADERS_MAX 32
 
 struct rat_sigv4 {
