@@ -613,23 +613,28 @@ static void test_a_part_file_deleted_before_its_closing_is_only_a_gap(void **sta
     assert_int_equal(tally.closings, 1);
 }
 
+static int descriptor_of(const char *path)
+{
+    char target[4096];
+    for (int fd = 3; fd < 256; fd++) {
+        char link_path[64];
+        snprintf(link_path, sizeof link_path, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link_path, target, sizeof target - 1);
+        if (length > 0 && (target[length] = '\0', strcmp(target, path) == 0))
+            return fd;
+    }
+    fail_msg("%s is not open", path);
+    return -1;
+}
+
 static void test_a_host_that_closes_all_descriptors_gets_none_of_our_bytes(void **state)
 {
     (void)state;
     struct rat_session_options options = small_options(&place);
     struct recorder recorder = begin(&options);
     assert_int_equal(record_and_flush(&recorder, 100), RAT_OK);
-    char part[4096], target[4096], victim[128];
-    strcpy(part, stats(recorder.session).part);
-    int found = -1;
-    for (int fd = 3; fd < 64 && found < 0; fd++) {
-        char link_path[64];
-        snprintf(link_path, sizeof link_path, "/proc/self/fd/%d", fd);
-        ssize_t length = readlink(link_path, target, sizeof target - 1);
-        if (length > 0 && (target[length] = '\0', strcmp(target, part) == 0))
-            found = fd;
-    }
-    assert_true(found > 0);
+    char victim[128];
+    int found = descriptor_of(stats(recorder.session).part);
     snprintf(victim, sizeof victim, "%s/victim", place.live);
     int own = open(victim, O_CREAT | O_RDWR, 0600);
     dup2(own, found);
@@ -643,6 +648,19 @@ static void test_a_host_that_closes_all_descriptors_gets_none_of_our_bytes(void 
     assert_int_equal(rat_session_stop(recorder.session, NULL, 0), RAT_OK);
     assert_int_equal(count_files(place.out, RAT_SEGMENT_PART), 1); /* the first one, for a recovery after our end */
     assert_int_equal(read_back(place.out).lane[1].decoded, 100);
+}
+
+static void test_a_host_may_close_descriptors_again_and_again(void **state)
+{
+    (void)state;
+    struct rat_session_options options = small_options(&place);
+    struct recorder recorder = begin(&options);
+    for (int times = 0; times < 80; times++) { /* more than a process has part files */
+        record(&recorder);
+        assert_int_equal(rat_session_flush(recorder.session), RAT_OK);
+        close(descriptor_of(stats(recorder.session).part));
+    }
+    assert_int_equal(rat_session_stop(recorder.session, NULL, 0), RAT_OK);
 }
 
 static void test_without_tmpfs_the_memory_is_anonymous(void **state)
@@ -836,6 +854,7 @@ int main(void)
         TEST(test_a_deleted_directory_is_made_again),
         TEST(test_a_part_file_deleted_before_its_closing_is_only_a_gap),
         TEST(test_a_host_that_closes_all_descriptors_gets_none_of_our_bytes),
+        TEST(test_a_host_may_close_descriptors_again_and_again),
         TEST(test_without_tmpfs_the_memory_is_anonymous),
         TEST(test_a_failed_fence_disables_the_lane_and_its_events_are_counted_lost),
         TEST(test_words_that_do_not_add_up_are_a_gap_with_a_label),

@@ -11,6 +11,7 @@
 
 #include "base/testpoint.h"
 #include "base/utc.h"
+#include "wire/own_files.h"
 
 #define NAME_TRIES 16 /* segment numbers whose file exists already */
 
@@ -133,7 +134,8 @@ static bool is_there(struct rat_outlet *outlet)
 {
     struct stat found;
     if (fstat(outlet->writer.fd, &found) != 0 || found.st_dev != outlet->device || found.st_ino != outlet->inode) {
-        outlet->writer.fd = -1; /* the host closed it, and the number may be its own by now: hands off */
+        rat_own_file_remove(outlet->writer.fd); /* the host closed it: hands off, the number may be its own by now */
+        outlet->writer.fd = -1;
         return false;
     }
     return found.st_nlink > 0;
