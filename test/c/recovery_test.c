@@ -8,6 +8,7 @@
 
 #include "deliver_support.h"
 
+#include <pthread.h>
 #include <sys/mount.h>
 
 #include "base/testpoint.h"
@@ -366,6 +367,46 @@ static void test_two_recoveries_at_once_do_it_once(void **state)
         tear_down(NULL);
         set_up(NULL);
     }
+}
+
+static _Atomic int looking, may_go_on;
+
+static void hold_recovery(const char *name)
+{
+    if (strcmp(name, "recovery.locked") != 0)
+        return;
+    atomic_store(&looking, 1);
+    WAIT_FOR(atomic_load(&may_go_on));
+}
+
+static void *recover_in_thread(void *out)
+{
+    struct rat_recovery found;
+    *(enum rat_status *)out = rat_recover(place.out, place.live, NULL, NULL, &found);
+    return NULL;
+}
+
+/* Its process is ending: whoever has the directory may take long. */
+static void test_a_cancelled_recovery_does_not_wait_for_another(void **state)
+{
+    (void)state;
+    live_and_die(&unflushed);
+    looking = may_go_on = 0;
+    rat_test_point = hold_recovery;
+    pthread_t other;
+    enum rat_status status;
+    pthread_create(&other, NULL, recover_in_thread, &status);
+    WAIT_FOR(atomic_load(&looking));
+    _Atomic uint32_t cancel = 1;
+    struct rat_recovery found;
+    alarm(20);
+    assert_int_equal(rat_recover_until(place.out, place.live, NULL, NULL, &cancel, &found), RAT_OK);
+    alarm(0);
+    assert_int_equal(found.segments, 0);
+    may_go_on = 1;
+    pthread_join(other, NULL);
+    rat_test_point = NULL;
+    assert_int_equal(status, RAT_OK);
 }
 
 static void test_a_full_disk_leaves_it_for_later(void **state)
@@ -786,6 +827,7 @@ int main(void)
         TEST(test_a_session_that_recorded_nothing_leaves_nothing),
         TEST(test_a_recovery_may_die_at_any_point),
         TEST(test_two_recoveries_at_once_do_it_once),
+        TEST(test_a_cancelled_recovery_does_not_wait_for_another),
         TEST(test_a_full_disk_leaves_it_for_later),
         TEST(test_the_living_are_left_alone),
         TEST(test_the_living_are_left_alone_before_they_have_written),

@@ -255,17 +255,18 @@ static enum rat_status recover_part_files(struct recovery *r)
 
 static _Atomic pid_t recovering;
 
-static void enter(void)
+static bool enter(const struct recovery *r)
 {
     pid_t me = getpid();
-    for (;;) {
+    while (!is_cancelled(r)) {
         pid_t seen = atomic_load_explicit(&recovering, memory_order_relaxed);
         /* acquire: files the last one closed are closed */
         if (seen != me && atomic_compare_exchange_strong_explicit(&recovering, &seen, me, memory_order_acquire,
                                                                   memory_order_relaxed))
-            return;
+            return true;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+    return false;
 }
 
 static void leave(void)
@@ -287,7 +288,8 @@ enum rat_status rat_recover_until(const char *out_dir, const char *live_dir, rat
     enum rat_status status = rat_live_dir(live_dir, r.live_dir, sizeof r.live_dir);
     if (status != RAT_OK)
         return status;
-    enter();
+    if (!enter(&r))
+        return RAT_OK;
     recover_live_files(&r);
     status = recover_part_files(&r);
     leave();
