@@ -14,6 +14,7 @@
 #include "base/testpoint.h"
 #include "deliver/live_file.h"
 #include "deliver/outlet.h"
+#include "deliver/serializer.h"
 
 #define HALF (RAT_SLOT_BYTES_MIN / 8 / 2) /* words */
 
@@ -585,6 +586,39 @@ static void test_a_disk_that_refuses_at_stop_leaves_it_to_recovery(void **state)
     assert_int_equal(tally.crashes, 1);
 }
 
+static pthread_mutex_t disk = PTHREAD_MUTEX_INITIALIZER;
+
+static ssize_t hanging_pwrite(int fd, const void *bytes, size_t length, off_t at)
+{
+    pthread_mutex_lock(&disk);
+    pthread_mutex_unlock(&disk);
+    return pwrite(fd, bytes, length, at);
+}
+
+/* The thread that waits for the disk is left behind, and may find to its end later. */
+static void test_a_disk_that_does_not_answer_is_not_waited_for(void **state)
+{
+    (void)state;
+    static struct recorder left;
+    struct rat_session_options options = small_options(&place);
+    uint64_t before = rat_serializer_stop_ns;
+    refuse(0);
+    refusing.pwrite = hanging_pwrite;
+    pthread_mutex_lock(&disk);
+    left = begin(&options);
+    record_many(&left, 100);
+    rat_serializer_stop_ns = 50 * MILLISECOND;
+    char path[4096];
+    assert_int_equal(rat_session_stop(left.session, path, sizeof path), RAT_LATE);
+    rat_serializer_stop_ns = before;
+    assert_string_equal(path, "");
+    assert_int_equal(count_files(place.live, RAT_LIVE_SUFFIX), 1);
+    assert_int_equal(count_files(place.out, RAT_SEGMENT_SUFFIX), 0);
+    pthread_mutex_unlock(&disk);
+    WAIT_FOR(count_files(place.out, RAT_SEGMENT_SUFFIX) == 1);
+    assert_int_equal(read_back(place.out).lane[1].decoded, 100);
+}
+
 static void test_a_deleted_directory_is_made_again(void **state)
 {
     (void)state;
@@ -851,6 +885,7 @@ int main(void)
         TEST(test_a_refusal_at_any_step_of_a_rotation_loses_nothing),
         TEST(test_a_small_disk_fills_up_and_is_cleared),
         TEST(test_a_disk_that_refuses_at_stop_leaves_it_to_recovery),
+        TEST(test_a_disk_that_does_not_answer_is_not_waited_for),
         TEST(test_a_deleted_directory_is_made_again),
         TEST(test_a_part_file_deleted_before_its_closing_is_only_a_gap),
         TEST(test_a_host_that_closes_all_descriptors_gets_none_of_our_bytes),

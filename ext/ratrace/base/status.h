@@ -24,6 +24,7 @@
     X(UNSUPPORTED, "needs a feature this version does not know")                                   \
     X(END, "end of the file")                                                                      \
     X(TORN, "ends in the middle of a chunk")                                                       \
+    X(LATE, "not done in time")                                                                   \
     X(THREAD, "a thread could not be started")                                                     \
     X(BROKEN, "an internal invariant failed")
 

@@ -47,6 +47,8 @@
 #define ANSWER_NS (30 * SECOND)       /* how long a caller waits for the thread */
 #define STOP_ROUNDS 4
 
+uint64_t rat_serializer_stop_ns = 10 * SECOND;
+
 static uint64_t now_ns(void)
 {
     return rat_clock_ns(CLOCK_MONOTONIC);
@@ -379,6 +381,7 @@ static void *serializer_main(void *argument)
         }
         if (stop) {
             s->stop_status = status;
+            s->has_ended = true;
             break;
         }
     }
@@ -437,17 +440,26 @@ enum rat_status rat_serializer_flush(struct rat_serializer *s)
     pthread_cond_signal(&s->wake);
     while (s->flushes_done < mine && late == 0)
         late = pthread_cond_timedwait(&s->done, &s->lock, &until);
-    status = late == 0 ? s->flush_status : RAT_BUSY;
+    status = late == 0 ? s->flush_status : RAT_LATE;
     pthread_mutex_unlock(&s->lock);
     return status;
 }
 
 enum rat_status rat_serializer_stop(struct rat_serializer *s)
 {
+    struct timespec until = to_timespec(now_ns() + rat_serializer_stop_ns);
+    int late = 0;
     pthread_mutex_lock(&s->lock);
     s->ask = RAT_ASK_STOP;
     pthread_cond_signal(&s->wake);
+    while (!s->has_ended && late == 0)
+        late = pthread_cond_timedwait(&s->done, &s->lock, &until);
+    bool ended = s->has_ended;
     pthread_mutex_unlock(&s->lock);
+    if (!ended) {
+        pthread_detach(s->thread);
+        return RAT_LATE;
+    }
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->done);

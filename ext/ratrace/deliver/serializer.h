@@ -39,6 +39,7 @@ struct rat_serializer {
     enum rat_ask ask;                      /* lock */
     uint64_t flushes_asked, flushes_done;  /* lock */
     enum rat_status flush_status;          /* lock: of the newest flush */
+    bool has_ended;                        /* lock */
     enum rat_status stop_status;           /* after join */
 
     /* the thread's own */
@@ -63,7 +64,10 @@ void rat_serializer_add_lane(struct rat_serializer *serializer, uint32_t index);
 /* As rat_session_flush. */
 RAT_MUST_CHECK enum rat_status rat_serializer_flush(struct rat_serializer *serializer);
 
-/* No producer comes any more: drain, close, publish, end the thread. RAT_OK: all is in published segments. */
+extern uint64_t rat_serializer_stop_ns; /* 10 s; a test may set another */
+
+/* No producer comes any more: drain, close, publish, end the thread. RAT_OK: all is in published segments. RAT_LATE: it
+ * waits for the disk, and is left behind with all it works on. */
 RAT_MUST_CHECK enum rat_status rat_serializer_stop(struct rat_serializer *serializer);
 
 /* In a forked child: close descriptors, free what is certainly whole. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "deliver/live_file.h"
@@ -21,6 +22,7 @@ struct rat_session {
     /* what dead processes left, finished by a thread of its own while ours already records */
     pthread_t recoverer;
     bool recovers;
+    _Atomic bool has_recovered;
     _Atomic uint32_t cancel;
     _Atomic uint64_t recovered_segments, recovered_events;
 };
@@ -55,6 +57,7 @@ static void *recoverer_main(void *argument)
         report(session, "what other processes left could not all be recovered");
     atomic_store_explicit(&session->recovered_segments, found.segments, memory_order_relaxed);
     atomic_store_explicit(&session->recovered_events, found.events, memory_order_relaxed); /* both only shown */
+    atomic_store_explicit(&session->has_recovered, true, memory_order_release); /* it needs the session no more */
     return NULL;
 }
 
@@ -236,12 +239,35 @@ static void close_lanes(struct rat_session *session)
                                   memory_order_release);
 }
 
+/* Wait for the recoverer, no longer than the serializer is waited for. */
+static bool join_recoverer(struct rat_session *session)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    uint64_t until = rat_clock_ns(CLOCK_MONOTONIC) + rat_serializer_stop_ns;
+    while (session->recovers && !atomic_load_explicit(&session->has_recovered, memory_order_acquire)) {
+        if (rat_clock_ns(CLOCK_MONOTONIC) >= until) {
+            pthread_detach(session->recoverer);
+            return false;
+        }
+        nanosleep(&moment, NULL);
+    }
+    if (session->recovers)
+        pthread_join(session->recoverer, NULL);
+    return true;
+}
+
 enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t path_length)
 {
     atomic_store_explicit(&session->cancel, 1, memory_order_relaxed); /* looked at between files */
     enum rat_status status = rat_serializer_stop(&session->serializer);
-    if (session->recovers)
-        pthread_join(session->recoverer, NULL);
+    if (path != NULL && path_length > 0)
+        path[0] = '\0';
+    if (status == RAT_LATE) {
+        if (session->recovers)
+            pthread_detach(session->recoverer);
+        return status;
+    }
+    bool alone = join_recoverer(session);
     if (path != NULL && path_length > 0)
         snprintf(path, path_length, "%s", session->serializer.outlet.published);
     rat_outlet_free(&session->serializer.outlet);
@@ -249,8 +275,10 @@ enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t
         close_lanes(session);
     else
         rat_dict_free(session->dict);
+    session->live.shared |= !alone;
     rat_live_close(&session->live, status != RAT_OK);
-    free(session);
+    if (alone)
+        free(session);
     return status;
 }
 

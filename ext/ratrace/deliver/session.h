@@ -30,7 +30,7 @@
 
 struct rat_session_options {
     const char *out_dir;        /* created 0700 if it is missing; made absolute */
-    const char *live_dir;       /* NULL = the default (live_file.h) */
+    const char *live_dir;       /* as rat_live_dir takes it */
     const char *service;        /* in file names and Session; "" allowed */
     const char *ruby, *recorder;
     const char *trace;          /* which methods are traced, as the file tells it; NULL = all */
@@ -71,7 +71,8 @@ RAT_MUST_CHECK enum rat_status rat_session_flush(struct rat_session *session);
 
 /* No producer comes any more: drain all, write the closing chunk, publish, unlink the live file, end the thread, free
  * the session. If the disk refuses, the live file and the part file stay for `ratrace recover`, and that is the status
- * returned. `path` (may be NULL) gets the last segment's final path. Blocks. */
+ * returned. `path` (may be NULL) gets the last segment's final path. Blocks, but not for ever: RAT_LATE when the disk did
+ * not answer for rat_serializer_stop_ns; then threads and memory are left behind, and the live file to a recovery. */
 enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t path_length);
 
 /* A producer of another lane may come even after stop (a Ractor that nobody can halt): its lane is closed, so that it
