@@ -55,6 +55,23 @@ static const char *name_of(const struct rat_live_file *live)
     return strrchr(live->path, '/') + 1;
 }
 
+/* Another thread may be changing it. */
+static void test_the_environment_is_not_read_for_who_names_a_directory(void **state)
+{
+    (void)state;
+    char dir[RAT_LIVE_PATH_MAX], expected[64];
+    snprintf(expected, sizeof expected, "/dev/shm/ratrace-%u", (unsigned)geteuid());
+    setenv("RATRACE_LIVE_DIR", "/elsewhere", 1);
+    assert_int_equal(rat_live_dir("", dir, sizeof dir), RAT_OK);
+    assert_string_equal(dir, expected);
+    assert_int_equal(rat_live_dir(NULL, dir, sizeof dir), RAT_OK);
+    assert_string_equal(dir, "/elsewhere");
+    setenv("RATRACE_LIVE_DIR", "", 1);
+    assert_int_equal(rat_live_dir(NULL, dir, sizeof dir), RAT_OK);
+    assert_string_equal(dir, expected);
+    unsetenv("RATRACE_LIVE_DIR");
+}
+
 static void test_an_identity_has_random_ids_and_names_the_machine(void **state)
 {
     (void)state;
@@ -392,6 +409,7 @@ static void test_a_dictionary_of_nonsense_is_refused_or_put_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_the_environment_is_not_read_for_who_names_a_directory),
         TEST(test_an_identity_has_random_ids_and_names_the_machine),
         TEST(test_a_live_file_is_private_and_locked_before_its_magic_is_there),
         TEST(test_only_what_is_reserved_takes_memory),

@@ -82,7 +82,7 @@ bool rat_live_is_own(const char *name)
 
 enum rat_status rat_live_dir(const char *wanted, char *out, size_t length)
 {
-    if (wanted == NULL || wanted[0] == '\0')
+    if (wanted == NULL)
         wanted = getenv("RATRACE_LIVE_DIR");
     int need = wanted != NULL && wanted[0] != '\0'
         ? snprintf(out, length, "%s", wanted)

@@ -37,8 +37,8 @@ struct rat_live_file {
     bool shared; /* somebody may still store into it: closing leaves it mapped */
 };
 
-/* The directory: `wanted`, else $RATRACE_LIVE_DIR, else the default. Reads the environment, so it is for threads
- * that may. RAT_TOO_BIG. */
+/* The directory: `wanted`; "" = the default; NULL = $RATRACE_LIVE_DIR, else the default. While this reads the
+ * environment nobody may change it, so in a host NULL is for who holds the GVL. RAT_TOO_BIG. */
 RAT_MUST_CHECK enum rat_status rat_live_dir(const char *wanted, char *out, size_t length);
 
 /* Open `dir` and check that it is a directory of ours, closed to others; with `create` it is made. The descriptor, or

@@ -31,7 +31,7 @@
 
 struct rat_ship_options {
     const char *dir;               /* may not exist yet */
-    const char *live_dir;          /* for the recovery; NULL = the default */
+    const char *live_dir;          /* for the recovery, as rat_live_dir takes it */
     bool has_target;
     struct rat_target_options target;
     const char *ca_file;           /* NULL = the system's */

@@ -105,6 +105,10 @@ void rb_rat_options_take(struct rb_rat_options *options, VALUE hash)
     for (int i = 0; i < RB_RAT_STRINGS; i++)
         options->strings[i] = copy_string(rb_rat_get(hash, names[i]));
     taken.out_dir = options->strings[0];
+    if (options->strings[1] == NULL) { /* read now, under the GVL: later another thread may be changing it */
+        const char *live_dir = getenv("RATRACE_LIVE_DIR");
+        options->strings[1] = strdup(live_dir != NULL ? live_dir : "");
+    }
     taken.live_dir = options->strings[1];
     taken.service = options->strings[2] != NULL ? options->strings[2] : "";
     taken.ruby = options->strings[3] != NULL ? options->strings[3] : "";

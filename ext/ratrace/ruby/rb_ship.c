@@ -272,6 +272,11 @@ static void take_options(VALUE hash)
     size_t at = 0;
     for (size_t i = 0; i < COUNT(to); i++)
         *to[i] = take_string(at++, hash, string_keys[i]);
+    const char *live_dir = from_env("RATRACE_LIVE_DIR", NULL);
+    if (live_dir == NULL)
+        live_dir = "";
+    if (options.live_dir == NULL)
+        options.live_dir = keep_string(at - 1, live_dir, strlen(live_dir));
     for (size_t i = 0; i < COUNT(to_s3); i++)
         *to_s3[i] = take_string(at++, s3, s3_keys[i]);
     for (char *p = exporter.strings[1]; p != NULL && *p != '\0'; p++)
