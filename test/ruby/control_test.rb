@@ -348,6 +348,46 @@ class ControlTest < Minitest::Test
     assert_predicate $?, :success?
   end
 
+  # The library says that the directory takes its time, until the program's own thread has run meanwhile.
+  def test_a_slow_disk_holds_up_no_other_thread
+    library, entered, ran, late = %w[slow.so entered ran late].map { |name| File.join(out_dir, name) }
+    File.write("#{library}.c", <<~C)
+      #define _GNU_SOURCE
+      #include <dirent.h>
+      #include <dlfcn.h>
+      #include <fcntl.h>
+      #include <stdlib.h>
+      #include <string.h>
+      #include <sys/prctl.h>
+      #include <unistd.h>
+
+      DIR *fdopendir(int fd)
+      {
+          DIR *(*real)(int) = (DIR * (*)(int)) dlsym(RTLD_NEXT, "fdopendir");
+          const char *entered = getenv("ENTERED"), *ran = getenv("RAN");
+          char thread[16];
+          if (prctl(PR_GET_NAME, thread) == 0 && strcmp(thread, "ratrace") == 0 && access(entered, F_OK) != 0) {
+              close(open(entered, O_CREAT | O_WRONLY, 0600));
+              for (int i = 0; i < 1000 && access(ran, F_OK) != 0; i++)
+                  usleep(10000);
+              if (access(ran, F_OK) != 0)
+                  close(open(getenv("LATE"), O_CREAT | O_WRONLY, 0600));
+          }
+          return real(fd);
+      }
+    C
+    assert system("cc", "-shared", "-fPIC", "-o", library, "#{library}.c")
+    code = SERVICE.sub("puts Process.pid", <<~RUBY)
+      sleep 0.01 until File.exist?(ENV["ENTERED"])
+      File.write(ENV["RAN"], "")
+      puts Process.pid
+    RUBY
+    preload = [*ENV.fetch("LD_PRELOAD", nil), library].join(":")
+    with_service(code, env: { "LD_PRELOAD" => preload, "ENTERED" => entered, "RAN" => ran, "LATE" => late }) { nil }
+    assert_path_exists entered
+    refute_path_exists late
+  end
+
   def test_another_user_is_not_heard_even_where_the_path_is_open
     with_service do |pid|
       [out_dir, trace_dir].each { |dir| File.chmod(0o755, dir) }

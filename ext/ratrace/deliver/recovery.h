@@ -26,9 +26,9 @@ struct rat_recovery {
 /* One line about one file, for a person ("recovered 1,234 events into …"). */
 typedef void (*rat_recovery_report)(void *user, const char *line);
 
-/* Recover all dead sessions whose output directory is `out_dir`. `live_dir` as rat_live_dir takes it. RAT_OK also
- * when there was nothing to do; RAT_NOT_FOUND when out_dir is not a directory; RAT_IO etc. when some file could not be finished
- * (the others are). Safe to run twice, by two processes at once, and to be killed at any step. */
+/* Recover all dead sessions whose output directory is `out_dir`. `live_dir` as rat_live_dir takes it. RAT_OK also when
+ * there was nothing to do; RAT_NOT_FOUND when out_dir is not a directory; RAT_IO etc. when some file could not be
+ * finished (the others are). Safe to run twice, by two processes at once, and to be killed at any step. */
 RAT_MUST_CHECK enum rat_status rat_recover(const char *out_dir, const char *live_dir, rat_recovery_report report,
                                            void *user, struct rat_recovery *out);
 

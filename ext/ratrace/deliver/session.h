@@ -71,8 +71,8 @@ RAT_MUST_CHECK enum rat_status rat_session_flush(struct rat_session *session);
 
 /* No producer comes any more: drain all, write the closing chunk, publish, unlink the live file, end the thread, free
  * the session. If the disk refuses, the live file and the part file stay for `ratrace recover`, and that is the status
- * returned. `path` (may be NULL) gets the last segment's final path. Blocks, but not for ever: RAT_LATE when the disk did
- * not answer for rat_serializer_stop_ns; then threads and memory are left behind, and the live file to a recovery. */
+ * returned. `path` (may be NULL) gets the last segment's final path. Blocks, but not for ever: RAT_LATE when the disk
+ * did not answer for rat_serializer_stop_ns; then threads and memory are left behind, and the live file to a recovery. */
 enum rat_status rat_session_stop(struct rat_session *session, char *path, size_t path_length);
 
 /* A producer of another lane may come even after stop (a Ractor that nobody can halt): its lane is closed, so that it

@@ -10,19 +10,35 @@
 /* One a process. Used by one Ruby thread, which gives the GVL up while it waits or writes. */
 static struct rat_control control = {.fd = -1, .client = -1};
 
+struct opening {
+    const char *dir;
+    enum rat_status status;
+    char why[1400];
+};
+
+/* The disk may be slow. */
+static void *open_nogvl(void *data)
+{
+    struct opening *opening = data;
+    char real[RAT_OUT_DIR_MAX];
+    opening->status = rat_outlet_prepare_dir(opening->dir, real, opening->why, sizeof opening->why);
+    if (opening->status == RAT_OK)
+        opening->status = rat_control_open(&control, real, opening->why, sizeof opening->why);
+    return data;
+}
+
 /* control_open(dir): the socket's path. The directory is made: a process that does not record has none yet. */
 static VALUE native_control_open(VALUE self, VALUE dir)
 {
     (void)self;
-    char why[1400] = "", real[RAT_OUT_DIR_MAX];
     StringValueCStr(dir);
+    dir = rb_str_new_frozen(dir);
+    struct opening opening = {.dir = RSTRING_PTR(dir)};
     rat_control_abandon(&control);
-    enum rat_status status = rat_outlet_prepare_dir(RSTRING_PTR(dir), real, why, sizeof why);
-    if (status == RAT_OK)
-        status = rat_control_open(&control, real, why, sizeof why);
+    rb_thread_call_without_gvl(open_nogvl, &opening, NULL, NULL);
     RB_GC_GUARD(dir);
-    if (status != RAT_OK)
-        rb_raise(rb_path2class("Ratrace::Error"), "%s", why);
+    if (opening.status != RAT_OK)
+        rb_raise(rb_path2class("Ratrace::Error"), "%s", opening.why);
     return rb_str_new_cstr(control.path);
 }
 
