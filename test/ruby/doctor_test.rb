@@ -263,5 +263,8 @@ class DoctorTest < Minitest::Test
       assert_match(/export_token\W.*\bset\b/m, text)
     end
     refute_includes doctor(env: env.merge("RATRACE_PERIOD" => "x")).out, secret
+    odd = doctor(env: env.merge("RATRACE_PROXY" => "http://user:#{secret}|@127.0.0.1:1")).out
+    assert_match(/proxy has characters in it/, odd)
+    refute_includes odd, secret
   end
 end

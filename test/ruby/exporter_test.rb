@@ -90,7 +90,8 @@ class ExporterTest < Minitest::Test
        { out_dir: "a", headers: 1 }, { out_dir: "a", url: "http://h/", headers: ["x"] },
        { out_dir: "a", url: "http://h/", headers: { "A" => "b\r\nC: d" } },
        { out_dir: "a", url: "http://h/", s3: { bucket: "b" } }, { out_dir: "a", s3: { bucket: "b", nonsense: 1 } },
-       { out_dir: "a", url: "https://h/", token: "a b" }, { out_dir: "a", deadline: Float::NAN }].each do |options|
+       { out_dir: "a", url: "https://h/", token: "a b" },
+       { out_dir: "a", s3: { bucket: "b", access_key_id: "a", secret_access_key: "b", endpoint: "https://h/?key=s3cret" } }, { out_dir: "a", deadline: Float::NAN }].each do |options|
         N.exporter_start(options)
         puts "#{options} is allowed"
       rescue Ratrace::ConfigurationError => e
@@ -100,7 +101,8 @@ class ExporterTest < Minitest::Test
     RUBY
 
     refute_match(/is allowed/, out.gsub("is not allowed", ""))
-    assert_equal 17, out.lines.size
+    assert_equal 18, out.lines.size
+    refute_includes out, "s3cret"
     assert_equal "nil\n", out.lines.last
   end
 

@@ -91,10 +91,11 @@ static enum rat_status check_s3(const struct rat_target_options *options, char *
     enum rat_status status = check_url("s3 endpoint", options->s3.endpoint, why, length);
     if (status != RAT_OK)
         return status;
+    char shown[512];
+    rat_http_show_url(options->s3.endpoint, shown, sizeof shown);
     const char *host = strstr(options->s3.endpoint, "://") + 3;
     if (host[strcspn(host, "/?")] != '\0' || strlen(host) > 300)
-        return refuse(why, length, "s3 endpoint: %.300s is not allowed; use http(s)://HOST[:PORT] without a path",
-                      options->s3.endpoint);
+        return refuse(why, length, "s3 endpoint: %s is not allowed; use http(s)://HOST[:PORT] without a path", shown);
     return RAT_OK;
 }
 

@@ -35,6 +35,8 @@ module Ratrace
         uri = URI(url)
         name = "#{uri.scheme}://#{uri.host}:#{uri.port}"
         answered(name, ask(uri))
+      rescue URI::InvalidURIError # whose message holds the URL with all its secrets
+        add("failure", "#{name ? "the proxy" : "the URL"} has characters in it that a URL may not have", "write them as %XX")
       rescue SocketError => e
         add("failure", "#{name}: the name is not known: #{e.message}", "correct the host in the URL, or the resolver")
       rescue OpenSSL::SSL::SSLError => e
