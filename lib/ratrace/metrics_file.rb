@@ -18,6 +18,8 @@ module Ratrace
 
     # @raise [SystemCallError]
     def write(text)
+      raise Errno::EFBIG, @path if text.bytesize > Process.getrlimit(:FSIZE).first # SIGXFSZ would end the host
+
       sweep unless @stat
       early = "#{@path}.new"
       forget(early)

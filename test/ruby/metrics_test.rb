@@ -198,6 +198,15 @@ class MetricsTest < Minitest::Test
     assert_equal "gold", File.read(treasure)
   end
 
+  # The signal that goes with it would end the process.
+  def test_a_limit_of_file_sizes_is_told_and_harms_nobody
+    code = SERVICE.sub("puts Process.pid", "Process.setrlimit(:FSIZE, 100, Process::RLIM_INFINITY); " \
+                                           "sleep 0.02 until Ratrace.stats[:off][:metrics_file]; puts Process.pid")
+                  .sub("$stdin.read", "$stdin.read; warn Ratrace.stats[:off][:metrics_file]")
+    assert_match(/\AFile too large - /, with_service(code: code) { nil })
+    assert_empty Dir.children(metrics_dir)
+  end
+
   def test_a_directory_there_is_not_is_told_and_harms_nobody
     code = SERVICE.sub("puts Process.pid", "sleep 0.02 until Ratrace.stats[:off][:metrics_file]; puts Process.pid")
                   .sub("$stdin.read", "$stdin.read; warn Ratrace.stats[:off][:metrics_file]")
