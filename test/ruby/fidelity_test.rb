@@ -427,6 +427,24 @@ class FidelityTest < Minitest::Test
     assert_sound(out_dir)
   end
 
+  def test_frozen_threads_and_fibers_are_recorded_and_may_be_collected
+    out = run_well(<<~RUBY, out_dir)
+      require "ratrace"
+      def leaf = 5
+      Ratrace.start(out_dir: ARGV.first)
+      50.times do
+        Thread.new { leaf }.freeze.join
+        Fiber.new { Fiber.current.freeze && leaf }.resume
+      end
+      GC.start
+      puts [Thread, Fiber].map { |kind| ObjectSpace.each_object(kind).count < 20 }.inspect
+      Ratrace.stop
+    RUBY
+    assert_equal "[true, true]\n", out
+    assert_equal 100, calls_in(out_dir, of: %w[leaf]).fetch("leaf")
+    assert_sound(out_dir)
+  end
+
   def test_a_host_that_has_no_methods_of_its_own_is_recorded
     out = run_well(<<~RUBY, out_dir)
       require "ratrace"

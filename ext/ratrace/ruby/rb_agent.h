@@ -60,7 +60,7 @@ struct rb_rat_agent {
     rb_event_flag_t events;   /* CALL and RETURN, with --c-calls the C ones, too */
     VALUE *frames;            /* scratch for rb_profile_frames */
     int frames_capacity;
-    VALUE odd;                /* Array of [frozen fiber or thread, state] pairs, which take no ivar */
+    VALUE odd;                /* Array of [frozen fiber or thread, state, fiber it was met in]: they take no ivar */
     uint64_t audits, audit_failures, unmapped;
     uint64_t hidden_calls, hidden_returns, hidden_c_calls, hidden_c_returns; /* seen and not told: the canary's, too */
     uintptr_t stack_from, stack_bytes; /* public path: of the context's machine stack, where it was met; 0 bytes: nowhere */

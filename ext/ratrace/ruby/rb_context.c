@@ -63,6 +63,14 @@ static VALUE hung_on(struct rb_rat_agent *agent, VALUE object, ID name)
     return state;
 }
 
+/* The list keeps what is on it alive, so nothing stays there beyond the fiber it was met in. */
+static void forget_ended(struct rb_rat_agent *agent)
+{
+    for (long i = RARRAY_LEN(agent->odd) - 1; i >= 0; i--)
+        if (!RTEST(rb_fiber_alive_p(RARRAY_AREF(RARRAY_AREF(agent->odd, i), 2))))
+            rb_ary_delete_at(agent->odd, i);
+}
+
 static void hang_on(struct rb_rat_agent *agent, VALUE object, ID name, VALUE state)
 {
     if (!RB_OBJ_FROZEN_RAW(object)) {
@@ -76,7 +84,8 @@ static void hang_on(struct rb_rat_agent *agent, VALUE object, ID name, VALUE sta
             return;
         }
     }
-    rb_ary_push(agent->odd, rb_ary_new_from_args(2, object, state));
+    forget_ended(agent);
+    rb_ary_push(agent->odd, rb_ary_new_from_args(3, object, state, rb_fiber_current()));
 }
 
 /* ---------------------------------------------------------------- threads */
