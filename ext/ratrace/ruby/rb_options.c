@@ -101,6 +101,9 @@ void rb_rat_options_take(struct rb_rat_options *options, VALUE hash)
             rb_raise(rb_eArgError, "tags too long");
         memcpy(taken.tags, RSTRING_PTR(tags), (size_t)RSTRING_LEN(tags));
     }
+    VALUE overhead = rb_rat_get(hash, "max_overhead");
+    double max_overhead = NIL_P(overhead) ? MAX_OVERHEAD : NUM2DBL(overhead);
+    uint64_t canary_ns = number(hash, "canary_ns", CANARY_NS);
     release(options);
     for (int i = 0; i < RB_RAT_STRINGS; i++)
         options->strings[i] = copy_string(rb_rat_get(hash, names[i]));
@@ -120,9 +123,8 @@ void rb_rat_options_take(struct rb_rat_options *options, VALUE hash)
     options->filter.include = copy_globs(rb_rat_get(hash, "include"), &options->filter.include_count);
     options->filter.exclude = copy_globs(rb_rat_get(hash, "exclude"), &options->filter.exclude_count);
     options->no_words = rb_rat_get(hash, "frame_words") == Qfalse;
-    VALUE overhead = rb_rat_get(hash, "max_overhead");
-    options->max_overhead = NIL_P(overhead) ? MAX_OVERHEAD : NUM2DBL(overhead);
-    options->canary_ns = number(hash, "canary_ns", CANARY_NS);
+    options->max_overhead = max_overhead;
+    options->canary_ns = canary_ns;
     options->events = RUBY_EVENT_CALL | RUBY_EVENT_RETURN;
     if (RTEST(rb_rat_get(hash, "c_calls")))
         options->events |= RUBY_EVENT_C_CALL | RUBY_EVENT_C_RETURN;
