@@ -248,6 +248,35 @@ class ForkTest < Minitest::Test
     refute_equal child["part"], parent["part"]
   end
 
+  # The first of a pid namespace has pid 1, as its parent may have.
+  def test_a_child_with_the_pid_of_its_parent_is_another_process
+    skip "only root can make a pid namespace" unless Process.uid.zero?
+    namespace = <<~RUBY
+      require "fiddle"
+      UNSHARE = Fiddle::Function.new(Fiddle.dlopen(nil)["unshare"], [Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      def fork_first
+        UNSHARE.call(0x2000_0000).zero? or exit!(77)
+        fork { yield; $stdout.flush; exit!(0) }
+      end
+    RUBY
+    inner = <<~RUBY
+      wait_well(fork_first do
+        Ratrace.stats
+        5.times { Work.child }
+        Ratrace.flush
+        Ratrace.stop
+        puts Process.pid
+      end)
+    RUBY
+    code = "#{namespace}Process.wait(fork_first { #{PRELUDE}#{inner}#{ENDING} })\nexit!($?.exitstatus || 1)\n"
+    outcome = run_code(code, out_dir)
+    skip "no pid namespaces here" if outcome.status.exitstatus == 77
+
+    assert_predicate outcome.status, :success?, outcome.err
+    assert_equal "1\n", outcome.out
+    assert_family({ "parent" => 20 }, { "child" => 5 })
+  end
+
   def test_twenty_children_at_once_leave_twenty_recordings
     record_code(<<~RUBY)
       pids = 20.times.map { fork { 100.times { Work.child } } }

@@ -4,6 +4,7 @@
 #include <ruby/ractor.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "ruby/rb_name.h"
 #include "ruby/rb_pulse.h"
@@ -148,9 +149,17 @@ void rb_rat_agent_set_current(struct rb_rat_agent *agent)
 
 /* ---------------------------------------------------------------- fork */
 
+static uint32_t forks; /* from the first process to this one */
+
+uint64_t rb_rat_process(void)
+{
+    return (uint64_t)forks << 32 | (uint32_t)getpid();
+}
+
 /* What MADV_WIPEONFORK does, where it does. Nothing else: the first event in the child does the rest. */
 static void in_child(void)
 {
+    forks++;
     for (int i = 0; i < agent_count; i++) {
         memset(agents[i]->hot, 0, sizeof *agents[i]->hot);
         taken[i] = agents[i]->main; /* Ractors stay behind */

@@ -114,6 +114,10 @@ extern void (*rb_rat_agent_on_gc)(void);
 struct rb_rat_agent *rb_rat_agent_current(void);
 void rb_rat_agent_set_current(struct rb_rat_agent *agent);
 
+/* Which process this is: its pid below, how many forks away from the first above, because a child that is the first of
+ * its pid namespace may have the pid of its parent. */
+uint64_t rb_rat_process(void);
+
 /* In a forked child the hot page is wiped. */
 static inline bool rb_rat_agent_live(const struct rb_rat_agent *agent)
 {

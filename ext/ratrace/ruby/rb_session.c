@@ -5,7 +5,6 @@
 #include <ruby/version.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "deliver/session.h"
 #include "ruby/rb_canary.h"
@@ -33,8 +32,8 @@ static struct {
     _Atomic uint64_t generation;
     _Atomic uint64_t start; /* counts sessions, so that an attached Ractor knows one that was stopped */
     uint64_t id_hi, id_lo; /* the session's; a child cannot ask it any more */
-    pid_t pid;
-    pid_t starting;         /* the process that is at it; a child of it is not */
+    uint64_t process;       /* rb_rat_process of the one that records */
+    uint64_t starting;      /* the process that is at it; a child of it is not */
     bool failed_in_child;
     struct rb_rat_options options;
     uint32_t blind;         /* what the last canary did not see */
@@ -51,7 +50,7 @@ static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 
 /* The process one of whose threads is writing the end of a recording; 0 = none. Another thread's stop waits for it, so
  * that the process does not exit meanwhile. A forked child is another process and waits for nobody. */
-static _Atomic pid_t ending;
+static _Atomic uint64_t ending;
 
 static VALUE canary; /* Ratrace::Canary */
 
@@ -59,7 +58,7 @@ static VALUE canary; /* Ratrace::Canary */
 
 static bool is_forked(void)
 {
-    return RUNNING && now_running.pid != getpid();
+    return RUNNING && now_running.process != rb_rat_process();
 }
 
 /* In a forked child: what is inherited is the parent's, the threads that use it, too. */
@@ -150,9 +149,9 @@ bool rb_rat_session_in_child(struct rb_rat_agent *agent)
         return false;
     now_running.options.session.parent_hi = now_running.id_hi;
     now_running.options.session.parent_lo = now_running.id_lo;
-    now_running.options.session.parent_pid = (uint32_t)now_running.pid;
+    now_running.options.session.parent_pid = (uint32_t)now_running.process; /* its low half */
     leave_parent();
-    now_running.pid = getpid();
+    now_running.process = rb_rat_process();
     struct opening opening = {.session = NULL};
     open_nogvl(&opening); /* with the GVL: nobody else is in this process */
     enum rat_status status = opening.status;
@@ -245,11 +244,11 @@ static VALUE native_start(VALUE self, VALUE options)
         if (agent->hooked)
             rb_rat_hook_remove(agent);
     }
-    if (RUNNING || now_running.starting == getpid())
+    if (RUNNING || now_running.starting == rb_rat_process())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: it is running; call Ratrace.stop first");
     rb_rat_options_take(&now_running.options, options);
     rb_rat_sites_forget();
-    now_running.starting = getpid(); /* from here on others may run, and start */
+    now_running.starting = rb_rat_process(); /* from here on others may run, and start */
     int interrupted = probe_words();
     struct opening opening = {.session = NULL};
     now_running.options.session.frame_path = now_running.frame_bytes != 0 ? 1 : 2;
@@ -262,7 +261,7 @@ static VALUE native_start(VALUE self, VALUE options)
         rb_rat_status_raise(opening.status, "start recording", opening.why);
     now_running.session = opening.session;
     now_running.start++;
-    now_running.pid = getpid();
+    now_running.process = rb_rat_process();
     now_running.failed_in_child = false;
     now_running.failure[0] = '\0';
     enum rat_status status = agent_open(agent);
@@ -301,7 +300,7 @@ static void *stop_nogvl(void *data)
 static void *wait_for_end(void *data)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
-    while (atomic_load_explicit(&ending, memory_order_acquire) == getpid())
+    while (atomic_load_explicit(&ending, memory_order_acquire) == rb_rat_process())
         nanosleep(&moment, NULL);
     return data;
 }
@@ -334,7 +333,7 @@ static VALUE native_stop(VALUE self)
     (void)self;
     struct rb_rat_agent *agent = rb_rat_main_agent;
     if (!RUNNING) {
-        if (ending == getpid())
+        if (ending == rb_rat_process())
             without_gvl(wait_for_end, (void *)(uintptr_t)&ending);
         return Qnil;
     }
@@ -355,7 +354,7 @@ static VALUE native_stop(VALUE self)
     rat_recorder_end_all(recorder, RAT_END_STOP, now);
     agent_close(agent);
     pthread_mutex_lock(&attaching);
-    ending = getpid();
+    ending = rb_rat_process();
     now_running.session = NULL;
     if (rb_rat_agent_others() > 0) /* attached Ractors store into its memory, and nobody can halt them */
         rat_session_share(stopping.session);

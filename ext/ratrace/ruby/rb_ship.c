@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "deliver/shipper.h"
 #include "ruby/rb_agent.h"
@@ -32,7 +31,7 @@ static const char *const other_keys[] = {"headers", "s3",      "spool_bytes", "s
 
 static struct {
     struct rat_shipper *shipper;
-    pid_t pid;
+    uint64_t process;
     struct rat_ship_options options;
     uint64_t deadline_ns;
     bool debug, keeps_lines, stopping;
@@ -49,7 +48,7 @@ static struct {
 
 static bool is_running(void)
 {
-    return exporter.shipper != NULL && exporter.pid == getpid();
+    return exporter.shipper != NULL && exporter.process == rb_rat_process();
 }
 
 /* None of this is for two Ractors at once. */
@@ -335,16 +334,16 @@ static VALUE native_start(VALUE self, VALUE options)
         refuse("%s", why);
     if (status != RAT_OK)
         rb_rat_status_raise(status, "start the exporter", why);
-    exporter.pid = getpid();
+    exporter.process = rb_rat_process();
     return Qtrue;
 }
 
 void rb_rat_ship_in_child(void)
 {
-    if (exporter.shipper == NULL || exporter.pid == getpid())
+    if (exporter.shipper == NULL || exporter.process == rb_rat_process())
         return;
     exporter.shipper = NULL;
-    exporter.pid = getpid();
+    exporter.process = rb_rat_process();
     struct rat_ship_options options = exporter.options;
     options.delay_ns = CHILD_DELAY_NS;
     char why[512];
@@ -481,7 +480,7 @@ static VALUE native_stats(VALUE self)
 
 static void in_child(void)
 {
-    if (exporter.shipper != NULL && exporter.pid != getpid())
+    if (exporter.shipper != NULL && exporter.process != rb_rat_process())
         rat_shipper_in_child(exporter.shipper);
     pthread_mutex_init(&exporter.lines_lock, NULL);
     exporter.line_count = 0; /* the parent tells them */
