@@ -22,6 +22,7 @@
 
 #define RAT_CURL_LIST(X)                                                                           \
     X(global_init)                                                                                 \
+    X(version_info)                                                                                \
     X(easy_init)                                                                                   \
     X(easy_setopt)                                                                                 \
     X(easy_getinfo)                                                                                \

@@ -41,6 +41,7 @@ struct rat_http {
     CURLSH *addresses;
     struct rat_handle sockets[SOCKETS_MAX];
     int pair[2];                      /* of the multi handle; -1 = none that is known */
+    bool tells_of_closing;            /* libcurl, of each socket */
     char error[CURL_ERROR_SIZE];
     /* of the request under way */
     const struct rat_http_request *request;
@@ -203,6 +204,7 @@ static long milliseconds(uint64_t ns)
 static void open_multi(struct rat_http *http)
 {
     int from = rat_curl_pair_lowest();
+    http->tells_of_closing = rat_curl.version_info(CURLVERSION_NOW)->version_num >= 0x080b00;
     http->multi = rat_curl.multi_init();
     if (http->multi == NULL || !rat_curl_pair_of_multi(http->multi, from, http->pair))
         return;
@@ -278,12 +280,12 @@ enum rat_status rat_http_new(const struct rat_http_options *options, struct rat_
 }
 
 /* Has the host closed what libcurl still believes to be its own? Whoever closes all closes the pair, too, which stays
- * open as long as the multi handle. A libcurl without a pair tells of every socket that it closes. */
+ * open as long as the multi handle; a libcurl that has no pair, from 8.11 on, tells of every socket that it closes. */
 static bool is_robbed(const struct rat_http *http)
 {
     for (int i = 0; i < SOCKETS_MAX; i++) {
         int fd = atomic_load_explicit(&http->sockets[i].fd, memory_order_relaxed);
-        bool counts = http->pair[0] < 0 || fd == http->pair[0] || fd == http->pair[1];
+        bool counts = http->pair[0] < 0 ? http->tells_of_closing : fd == http->pair[0] || fd == http->pair[1];
         if (fd >= 0 && counts && rat_handle_fd(&http->sockets[i]) < 0)
             return true;
     }
