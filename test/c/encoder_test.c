@@ -434,6 +434,12 @@ static void the_header_comes_back_as_it_was_given(void **state)
     info.in_flight = 1;
     info.lost = lost;
     info.lost_count = 2;
+    const struct rat_lane_mark marks[2] = {
+        {.lane = 1, .sequence = 5, .closed = {.stored = 7}},
+        {.lane = 16, .sequence = UINT64_MAX, .closed = {.stored = UINT64_MAX, .drop = {[RAT_DROP_NO_LANE] = 3}}},
+    };
+    info.marks = marks;
+    info.mark_count = 2;
     info.with_session = true;
     session.head.parent_hi = 0x1122334455667788;
     session.head.parent_lo = 7;
@@ -455,6 +461,8 @@ static void the_header_comes_back_as_it_was_given(void **state)
     assert_memory_equal(&header.end, &info.end, sizeof info.end);
     assert_int_equal(header.lost_count, 2);
     assert_memory_equal(header.lost, lost, sizeof lost);
+    assert_int_equal(header.mark_count, 2);
+    assert_memory_equal(header.marks, marks, sizeof marks);
     assert_true(header.has_info);
     assert_string_equal(header.info.service, "shop");
     assert_string_equal(header.info.host, "web-1");

@@ -146,20 +146,35 @@ UNUSED static void tape_lose(struct tape *tape)
     tape_flip_as(tape, tape_info(tape), false);
 }
 
-/* An opening or closing chunk. */
-UNUSED static void tape_session_chunk(struct tape *tape, enum rat_reason reason)
+static void tape_session_chunk_with(struct tape *tape, enum rat_reason reason, const struct rat_lane_mark *marks,
+                                    uint32_t mark_count)
 {
     struct rat_chunk_info info = tape_info(tape);
     info.lane = 0;
     info.reason = reason;
     info.sequence = tape->session_sequence++;
     info.opened = info.closed = (struct rat_totals){0};
+    info.marks = marks;
+    info.mark_count = mark_count;
     info.with_session = reason == RAT_REASON_OPENING;
     assert_int_equal(rat_encoder_session_chunk(tape->encoder, &info,
                                                reason == RAT_REASON_CLOSING ? session_view(&tape->session) : NULL,
                                                &tape->out),
                      RAT_OK);
     rat_encoder_settle(tape->encoder, true);
+}
+
+/* An opening or closing chunk. */
+UNUSED static void tape_session_chunk(struct tape *tape, enum rat_reason reason)
+{
+    tape_session_chunk_with(tape, reason, NULL, 0);
+}
+
+/* A closing chunk that says how far this lane has come. */
+UNUSED static void tape_marked_closing(struct tape *tape)
+{
+    struct rat_lane_mark mark = {.lane = tape->lane, .sequence = tape->sequence - 1, .closed = tape->totals};
+    tape_session_chunk_with(tape, RAT_REASON_CLOSING, &mark, 1);
 }
 
 UNUSED static void tape_next_segment(struct tape *tape)

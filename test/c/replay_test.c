@@ -401,6 +401,69 @@ static void names_of_a_damaged_chunk_come_from_the_closing_one(void **state)
     assert_true(only_session(&log_)->account.stopped);
 }
 
+static void chunks_lost_at_the_end_are_known_by_the_closing_one(void **state)
+{
+    (void)state;
+    uint32_t a = frame(&tape, "a");
+    tape_session_chunk(&tape, RAT_REASON_OPENING);
+    tape_snapshot(&tape, 0);
+    tape_call(&tape, 10, a);
+    tape_flip(&tape);
+    tape_return(&tape, 20);
+    tape_lose(&tape);
+    tape_snapshot(&tape, 30);
+    tape_call(&tape, 40, a);
+    tape.drops = 5;
+    tape_lose(&tape);
+    tape_marked_closing(&tape);
+    replay_tape(&log_, &tape);
+    assert_log(&log_, "+a 10\n-a 0/0 open\n");
+    const struct rat_lane_account *lane = lane_account(&log_, 1);
+    assert_int_equal(lane->lost_chunks, 2);
+    assert_int_equal(lane->lost[RAT_LOST_UNKNOWN], 3);
+    assert_int_equal(rat_account_dropped(lane), 5);
+    assert_int_equal(rat_account_emitted(lane), 2 + 3 + 5);
+    assert_true(rat_account_balanced(lane));
+    assert_int_equal(findings(&log_), 0);
+}
+
+static void a_lane_all_of_whose_chunks_are_lost_is_known_by_the_closing_one(void **state)
+{
+    (void)state;
+    tape_session_chunk(&tape, RAT_REASON_OPENING);
+    tape_snapshot(&tape, 0);
+    tape_lose(&tape);
+    tape_marked_closing(&tape);
+    replay_tape(&log_, &tape);
+    const struct rat_lane_account *lane = lane_account(&log_, 1);
+    assert_int_equal(rat_account_lost(lane), 1);
+    assert_int_equal(rat_account_emitted(lane), 1);
+    assert_true(rat_account_balanced(lane));
+}
+
+static void a_lane_that_was_idle_in_the_only_segment_given_has_lost_nothing(void **state)
+{
+    (void)state;
+    tape_snapshot(&tape, 0);
+    tape_lose(&tape);
+    tape_next_segment(&tape);
+    tape_session_chunk(&tape, RAT_REASON_OPENING);
+    tape_marked_closing(&tape);
+    replay_tape(&log_, &tape);
+    assert_int_equal(only_session(&log_)->account.lane_count, 1); /* lane 0 */
+}
+
+static void a_closing_chunk_that_contradicts_what_was_read_is_found(void **state)
+{
+    (void)state;
+    tape_snapshot(&tape, 0);
+    tape_flip(&tape);
+    struct rat_lane_mark mark = {.lane = tape.lane, .sequence = tape.sequence - 1, .closed = {.stored = 7}};
+    tape_session_chunk_with(&tape, RAT_REASON_CLOSING, &mark, 1);
+    replay_tape(&log_, &tape);
+    assert_int_equal(only_session(&log_)->account.findings[RAT_FINDING_TOTALS].count, 1);
+}
+
 static void names_in_no_readable_chunk_are_said_to_be_lost(void **state)
 {
     (void)state;
@@ -688,6 +751,10 @@ int main(void)
         TEST(a_later_segment_alone_says_what_lies_before_it),
         TEST(a_damaged_body_is_lost_to_the_last_event),
         TEST(names_of_a_damaged_chunk_come_from_the_closing_one),
+        TEST(chunks_lost_at_the_end_are_known_by_the_closing_one),
+        TEST(a_lane_all_of_whose_chunks_are_lost_is_known_by_the_closing_one),
+        TEST(a_lane_that_was_idle_in_the_only_segment_given_has_lost_nothing),
+        TEST(a_closing_chunk_that_contradicts_what_was_read_is_found),
         TEST(names_in_no_readable_chunk_are_said_to_be_lost),
         TEST(a_torn_tail_ends_the_data_cleanly),
         TEST(totals_that_do_not_meet_are_a_contradiction),

@@ -50,6 +50,26 @@ class VerifyTest < Minitest::Test
     assert_match(/^failed: \d problems?$/, out)
   end
 
+  # Its last chunk but the closing one loses its marker, so that nothing of it can be read.
+  def test_a_chunk_lost_just_before_the_closing_one_is_counted
+    killed = RecordingHelper.record(KILLED)
+    ratrace!("recover", killed, env: { "RATRACE_LIVE_DIR" => File.dirname(killed) })
+    [RecordingHelper.of(SHOP), killed].each do |dir|
+      path = copy_of(dir)
+      _, emitted, decoded, = lanes(ratrace!("verify", path)).first
+      bytes = File.binread(path)
+      bytes[bytes.rindex("\x89RAT".b, bytes.rindex("\x89RAT".b) - 1), 4] = "----"
+      File.binwrite(path, bytes)
+      out, _, status = ratrace("verify", path)
+      _, still_emitted, left, dropped, lost, = lanes(out).first
+
+      assert_equal 1, status
+      assert_equal [emitted, decoded - left, 0], [still_emitted, lost, dropped]
+      assert_operator lost, :>, 0
+      assert_match(/^problem: .*lane 1: chunks missing for no recorded reason, #{lost} events? in them$/, out)
+    end
+  end
+
   def test_a_torn_file_is_found
     path = copy_of(RecordingHelper.of(SHOP))
     File.truncate(path, File.size(path) - 10)

@@ -211,7 +211,7 @@ static enum rat_status append(struct rat_outlet *outlet)
 
 /* A lane-0 chunk, encoded and appended at once; after a failure it is as if it had not been tried. */
 static enum rat_status session_chunk(struct rat_outlet *outlet, enum rat_reason reason,
-                                     const struct rat_dict_view *dict)
+                                     const struct rat_dict_view *dict, const struct rat_outlet_marks *marks)
 {
     struct rat_live_head *head = outlet->head;
     uint64_t sequence = atomic_load_explicit(&head->session_seq, memory_order_relaxed) + 1; /* its only writer */
@@ -223,6 +223,8 @@ static enum rat_status session_chunk(struct rat_outlet *outlet, enum rat_reason 
         .reason = reason,
         .start = reason == RAT_REASON_OPENING ? now : outlet->opened_at,
         .end = now,
+        .marks = marks != NULL ? marks->lane : NULL,
+        .mark_count = marks != NULL ? marks->count : 0,
         .with_session = reason == RAT_REASON_OPENING,
     };
     outlet->chunk.length = 0;
@@ -252,7 +254,7 @@ static enum rat_status open_segment(struct rat_outlet *outlet)
             return status;
     }
     if (!outlet->opened) {
-        enum rat_status status = session_chunk(outlet, RAT_REASON_OPENING, NULL);
+        enum rat_status status = session_chunk(outlet, RAT_REASON_OPENING, NULL, NULL);
         if (status != RAT_OK)
             return status;
         outlet->opened = true;
@@ -303,11 +305,12 @@ bool rat_outlet_is_old(const struct rat_outlet *outlet, uint64_t age_ns, uint64_
 
 /* ---------------------------------------------------------------- its end */
 
-enum rat_status rat_outlet_finish(struct rat_outlet *outlet, enum rat_reason reason, const struct rat_dict_view *dict)
+enum rat_status rat_outlet_finish(struct rat_outlet *outlet, enum rat_reason reason, const struct rat_dict_view *dict,
+                                  const struct rat_outlet_marks *marks)
 {
     if (outlet->closed)
         return RAT_OK;
-    enum rat_status status = session_chunk(outlet, reason, dict);
+    enum rat_status status = session_chunk(outlet, reason, dict, marks);
     if (status != RAT_OK) {
         outlet->counts.failed_writes++;
         return status;

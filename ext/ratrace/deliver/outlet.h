@@ -1,9 +1,9 @@
 /* outlet.h - where a session's chunks go: one segment file after another.
  *
  * A segment begins with an opening chunk (lane 0, Session message) and ends with a closing one (lane 0, the whole
- * dictionary), then it is published. The file is made when there is something to write. A segment whose file was
- * deleted, or whose descriptor the host closed, is given up and the next one begun; what it held is a gap in the
- * totals. Used by the serializer for a living session and by recovery for a dead one.
+ * dictionary, and how far each lane has come), then it is published. The file is made when there is something to write.
+ * A segment whose file was deleted, or whose descriptor the host closed, is given up and the next one begun; what it
+ * held is a gap in the totals. Used by the serializer for a living session and by recovery for a dead one.
  *
  * Order.   Each word of the head that a recovery reads is stored after the write it speaks of has returned:
  *          session_seq after the lane-0 chunk, segment and part of the next segment after the closing chunk and before
@@ -74,10 +74,17 @@ RAT_MUST_CHECK enum rat_status rat_outlet_append(struct rat_outlet *outlet);
 bool rat_outlet_is_large(const struct rat_outlet *outlet, uint64_t bytes);
 bool rat_outlet_is_old(const struct rat_outlet *outlet, uint64_t age_ns, uint64_t now_ns);
 
+/* What the closing chunk says: of each lane the newest chunk that is written, so that its loss would be seen. */
+struct rat_outlet_marks {
+    struct rat_lane_mark lane[RAT_LANES];
+    uint32_t count;
+};
+
 /* Append the closing chunk (RAT_REASON_CLOSING or _CRASH) unless it is there, and go on to the next number. `dict` may
  * be NULL. Then rat_outlet_publish. Both again after a failure. */
 RAT_MUST_CHECK enum rat_status rat_outlet_finish(struct rat_outlet *outlet, enum rat_reason reason,
-                                                 const struct rat_dict_view *dict);
+                                                 const struct rat_dict_view *dict,
+                                                 const struct rat_outlet_marks *marks);
 /* RAT_NOT_FOUND: the file is no longer there; it is given up. Any other failure leaves the part file, closed. */
 RAT_MUST_CHECK enum rat_status rat_outlet_publish(struct rat_outlet *outlet);
 

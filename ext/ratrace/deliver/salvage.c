@@ -504,6 +504,16 @@ static enum rat_status publish_closed(struct salvage *s)
     return status;
 }
 
+static struct rat_outlet_marks mark_lanes(const struct salvage *s)
+{
+    struct rat_outlet_marks marks = {.count = 0};
+    for (uint32_t i = 0; i < RAT_LANES; i++)
+        if (s->told[i].known)
+            marks.lane[marks.count++] = (struct rat_lane_mark){
+                .lane = i + 1, .sequence = s->told[i].sequence, .closed = s->told[i].closed};
+    return marks;
+}
+
 static enum rat_status salvage_lanes(struct salvage *s)
 {
     bool other_boot = rat_live_view_is_other_boot(s->view);
@@ -517,8 +527,9 @@ static enum rat_status salvage_lanes(struct salvage *s)
     }
     if (status == RAT_OK && s->outlet.writer.fd >= 0)
         status = rat_outlet_ready(&s->outlet); /* a part file that had not even its opening chunk */
+    struct rat_outlet_marks marks = mark_lanes(s);
     if (status == RAT_OK && s->outlet.writer.fd >= 0)
-        status = rat_outlet_finish(&s->outlet, RAT_REASON_CRASH, other_boot ? NULL : &s->dict);
+        status = rat_outlet_finish(&s->outlet, RAT_REASON_CRASH, other_boot ? NULL : &s->dict, &marks);
     return status;
 }
 

@@ -124,11 +124,23 @@ static bool drain_lanes(struct rat_serializer *s, const enum rat_reason wanted[R
 
 /* ---------------------------------------------------------------- step 5 */
 
+/* Not of a lane that gave chunks up since: its next chunk says why they are missing. */
+static struct rat_outlet_marks mark_lanes(struct rat_serializer *s)
+{
+    struct rat_outlet_marks marks = {.count = 0};
+    FOR_LANES (s, i, lane)
+        if (lane->settled_seq > 0 && lane->lost_count == 0) /* we wrote both */
+            marks.lane[marks.count++] =
+                (struct rat_lane_mark){.lane = i + 1, .sequence = lane->settled_seq, .closed = lane->totals};
+    return marks;
+}
+
 static enum rat_status close_segment(struct rat_serializer *s)
 {
     struct rat_dict_view dict;
     bool known = rat_dict_view(s->mapping, s->mapped, s->outlet.head->tables_at, &dict) == RAT_OK;
-    enum rat_status status = rat_outlet_finish(&s->outlet, RAT_REASON_CLOSING, known ? &dict : NULL);
+    struct rat_outlet_marks marks = mark_lanes(s);
+    enum rat_status status = rat_outlet_finish(&s->outlet, RAT_REASON_CLOSING, known ? &dict : NULL, &marks);
     if (status == RAT_OK)
         status = rat_outlet_publish(&s->outlet);
     if (status == RAT_OK)

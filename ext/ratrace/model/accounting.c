@@ -56,15 +56,20 @@ void rat_account_find(struct rat_session_account *session, enum rat_finding find
     found->sequence = header->sequence;
 }
 
+struct rat_lane_account *rat_account_lane(const struct rat_session_account *session, uint32_t number)
+{
+    for (size_t i = 0; i < session->lane_count; i++)
+        if (session->lanes[i].lane == number)
+            return &session->lanes[i];
+    return NULL;
+}
+
 static enum rat_status find_lane(struct rat_session_account *session, struct rat_allowance *allowance, uint32_t number,
                                  struct rat_lane_account **out)
 {
-    for (size_t i = 0; i < session->lane_count; i++) {
-        if (session->lanes[i].lane == number) {
-            *out = &session->lanes[i];
-            return RAT_OK;
-        }
-    }
+    *out = rat_account_lane(session, number);
+    if (*out != NULL)
+        return RAT_OK;
     if (session->lane_count >= LANES_MAX)
         return RAT_TOO_BIG;
     enum rat_status status = rat_allowance_grow(allowance, (void **)&session->lanes, &session->lane_capacity,
@@ -211,6 +216,35 @@ enum rat_status rat_account_header(struct rat_session_account *session, struct r
         add_between(session, lane, header, &lane->closed, lane->last_sequence);
     }
     add_within(session, lane, header);
+    return RAT_OK;
+}
+
+/* A lane none of whose chunks was read is known only where its first segment is among what is read: else it may have
+ * been idle in this one. */
+enum rat_status rat_account_mark(struct rat_session_account *session, struct rat_allowance *allowance,
+                                 const struct rat_chunk_header *header, const struct rat_lane_mark *mark,
+                                 bool from_start, bool *missing)
+{
+    struct rat_lane_account *lane;
+    *missing = false;
+    if (mark->lane == 0 || mark->sequence == 0 || mark->sequence == UINT64_MAX ||
+        (!from_start && rat_account_lane(session, mark->lane) == NULL))
+        return RAT_OK;
+    enum rat_status status = find_lane(session, allowance, mark->lane, &lane);
+    if (status != RAT_OK)
+        return status;
+    if (!lane->any)
+        lane->first_sequence = 1;
+    lane->any = true;
+    /* as the chunk behind it would open */
+    struct rat_chunk_header next = {.segment = header->segment, .lane = mark->lane, .sequence = mark->sequence + 1,
+                                    .opened = mark->closed, .closed = mark->closed};
+    if (mark->sequence < lane->last_sequence)
+        return RAT_OK;
+    *missing = mark->sequence > lane->last_sequence;
+    add_between(session, lane, &next, &lane->closed, lane->last_sequence);
+    lane->closed = mark->closed;
+    lane->last_sequence = mark->sequence;
     return RAT_OK;
 }
 

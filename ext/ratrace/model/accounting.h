@@ -104,6 +104,14 @@ enum rat_verdict {
 RAT_MUST_CHECK enum rat_status rat_account_header(struct rat_session_account *session, struct rat_allowance *allowance,
                                                   const struct rat_chunk_header *header, bool from_start,
                                                   enum rat_verdict *verdict, struct rat_lane_account **lane);
+
+/* NULL = nothing is known of it. Valid until the next call that enters something. */
+struct rat_lane_account *rat_account_lane(const struct rat_session_account *session, uint32_t number);
+
+/* Enter what a closing chunk says of a lane: `*missing` chunks behind the last one read, which are lost. */
+RAT_MUST_CHECK enum rat_status rat_account_mark(struct rat_session_account *session, struct rat_allowance *allowance,
+                                                const struct rat_chunk_header *header,
+                                                const struct rat_lane_mark *mark, bool from_start, bool *missing);
 void rat_account_free(struct rat_session_account *session, struct rat_allowance *allowance);
 
 /* The chunk's header stands but not its body. */

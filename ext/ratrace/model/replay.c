@@ -185,6 +185,25 @@ static enum rat_status decode(struct rat_replay *replay, struct rat_replay_sessi
     return status;
 }
 
+/* A closing chunk: chunks that were lost at the end of its segment are known by what it says of their lanes. */
+static enum rat_status take_marks(struct rat_replay *replay, struct rat_replay_session *session)
+{
+    const struct rat_chunk_header *header = &replay->read.header;
+    enum rat_status status = RAT_OK;
+    for (uint32_t i = 0; i < header->mark_count && status == RAT_OK; i++) {
+        struct rat_replay_lane *lane;
+        bool missing;
+        status = rat_account_mark(&session->account, &replay->allowance, header, &header->marks[i],
+                                  session->from_start, &missing);
+        if (status == RAT_OK && missing)
+            status = rat_roster_lane(session, &replay->allowance, header->marks[i].lane, &lane);
+        if (status == RAT_OK && missing)
+            rat_roster_break(session, lane, &replay->visitor);
+    }
+    replay->account = rat_account_lane(&session->account, header->lane); /* it may have moved */
+    return status;
+}
+
 /* Enter a chunk into the books, decode it, and leave it to the playback. */
 static enum rat_status open_chunk(struct rat_replay *replay, bool readable)
 {
@@ -202,6 +221,9 @@ static enum rat_status open_chunk(struct rat_replay *replay, bool readable)
     if (status != RAT_OK)
         return status;
     enter_scope(replay, session, header);
+    status = take_marks(replay, session);
+    if (status != RAT_OK)
+        return status;
     note_drop_times(replay->account, header, session->info.ticks_per_s);
     if (verdict == RAT_VERDICT_GAP) {
         session->scope_damaged = true;

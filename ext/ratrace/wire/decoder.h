@@ -42,6 +42,8 @@ struct rat_chunk_header {
     struct rat_anchor start, end;
     struct rat_lost_label lost[RAT_HEADER_LOSTS_MAX]; /* the first ones; more are cut */
     uint32_t lost_count;
+    struct rat_lane_mark marks[RAT_LANES]; /* the first ones, as above */
+    uint32_t mark_count;
     uint32_t codec, raw_bytes, body_bytes;
     uint64_t body_check;
     bool has_info;

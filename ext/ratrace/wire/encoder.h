@@ -55,6 +55,13 @@ struct rat_lost_label {
     uint64_t first_seq, last_seq, count, from_ticks, to_ticks;
 };
 
+/* A lane's newest chunk in the files, as a closing chunk tells of it. */
+struct rat_lane_mark {
+    uint32_t lane;
+    uint64_t sequence;
+    struct rat_totals closed;
+};
+
 /* Everything of a chunk's header that the encoder cannot see for itself. */
 struct rat_chunk_info {
     const struct rat_live_head *session; /* ids, sync, Session message; live or a recovered copy */
@@ -67,6 +74,8 @@ struct rat_chunk_info {
     struct rat_anchor start, end;
     const struct rat_lost_label *lost;
     uint32_t lost_count;
+    const struct rat_lane_mark *marks; /* closing chunks; at most RAT_LANES */
+    uint32_t mark_count;
     bool with_session; /* first chunk of a segment: include the Session message */
 };
 

@@ -197,6 +197,12 @@ static void read_header(struct rat_chunk_header *to, const Ratrace__V1__Chunk *f
             .to_ticks = lost->to_ticks,
         };
     }
+    for (; to->mark_count < from->n_mark && to->mark_count < RAT_LANES; to->mark_count++) {
+        struct rat_lane_mark *mark = &to->marks[to->mark_count];
+        mark->lane = from->mark[to->mark_count]->lane;
+        mark->sequence = from->mark[to->mark_count]->sequence;
+        read_totals(&mark->closed, from->mark[to->mark_count]->closed);
+    }
     to->codec = (uint32_t)from->codec;
     to->raw_bytes = from->raw_bytes;
     to->body_bytes = from->body_bytes;

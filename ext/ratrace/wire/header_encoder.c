@@ -61,6 +61,26 @@ static void fill_losts(Ratrace__V1__Chunk *chunk, struct losts_message *message,
     }
 }
 
+struct marks_message {
+    Ratrace__V1__Mark marks[RAT_LANES];
+    Ratrace__V1__Mark *pointers[RAT_LANES];
+    struct totals_message closed[RAT_LANES];
+};
+
+static void fill_marks(Ratrace__V1__Chunk *chunk, struct marks_message *message, const struct rat_chunk_info *info)
+{
+    chunk->mark = message->pointers;
+    for (; chunk->n_mark < info->mark_count && chunk->n_mark < RAT_LANES; chunk->n_mark++) {
+        const struct rat_lane_mark *from = &info->marks[chunk->n_mark];
+        Ratrace__V1__Mark *mark = &message->marks[chunk->n_mark];
+        ratrace__v1__mark__init(mark);
+        mark->lane = from->lane;
+        mark->sequence = from->sequence;
+        mark->closed = fill_totals(&message->closed[chunk->n_mark], &from->closed);
+        message->pointers[chunk->n_mark] = mark;
+    }
+}
+
 /* Bytes of the UTF-8 character at `at` (RFC 3629), 0 if it is none. */
 static size_t utf8_length(const uint8_t *at, size_t left)
 {
@@ -155,6 +175,7 @@ enum rat_status rat_encode_header(const struct rat_chunk_info *info, const struc
     struct totals_message opened, closed;
     Ratrace__V1__Anchor start, end;
     struct losts_message losts;
+    struct marks_message marks;
     struct session_message session;
     uint8_t sync[16];
     memcpy(sync, info->session->sync, sizeof sync);
@@ -173,6 +194,7 @@ enum rat_status rat_encode_header(const struct rat_chunk_info *info, const struc
     chunk.start = fill_anchor(&start, &info->start);
     chunk.end = fill_anchor(&end, &info->end);
     fill_losts(&chunk, &losts, info);
+    fill_marks(&chunk, &marks, info);
     chunk.codec = (Ratrace__V1__Codec)body->codec;
     chunk.raw_bytes = (uint32_t)body->raw_length;
     chunk.body_bytes = (uint32_t)body->length;
