@@ -10,8 +10,7 @@
  *                         or two beyond flushed_seq and abandoned_seq; then its slot is intact, because a slot is given
  *                         out again only after its chunk's append returned. G is not needed: it says who may write.
  *   flushed_seq           is stored after the append, so the chunk may be in the part file all the same: the file is
- *                         asked, too. It is stored before a segment can be published, so published ones are not asked
- *                         (but for totals, below).
+ *                         asked, too. It is stored before a segment can be published, so published ones are not asked.
  *   S at the opening      in the slot. D in the lane; at the opening, in the slot. The newest chunk takes D as it is.
  *   busy                  an attempt was under way: in_flight, 0 or 1.
  *
@@ -24,9 +23,10 @@
  * Were the order of the last two turned round, a kill between would leave a live file whose chunks are in a published
  * segment, and the next run would tell them again.
  *
- * Totals of the chunk before the first recovered one: from the part file; else, if anything was ever dropped, from the
- *   session's published segments, newest first, as far as they are still there; else from the slot itself, whose S is
- *   exact and whose D may be off by the few drops that fell between two chunks. Sums over the session are right anyway.
+ * Totals of the chunk before the first recovered one: from the part file; else S from the slot and D from the lane, where
+ *   settled_seq names that chunk. It may not: the serializer was killed between leaving the totals of a chunk that it
+ *   gave up and settling it. Then D at the slot's opening, which may be off by the drops that fell between the two
+ *   chunks. Sums over the session are right anyway.
  * A disabled lane is not believed beyond its count: a chunk without events tells the loss.
  * Another boot: pages may be of any age. Nothing is decoded; the stored totals are told as a lower bound.
  */
@@ -44,7 +44,6 @@
 #include "record/lane.h"
 #include "wire/segment.h"
 
-#define LOOK_BACK 4 /* published segments searched for totals */
 #define LABELS (RAT_DROP_CAUSES + 2)
 
 /* What segment files already tell of a lane. */
@@ -122,30 +121,6 @@ static void path_of(const struct salvage *s, uint32_t segment, const char *suffi
     char name[RAT_SEGMENT_NAME_MAX];
     rat_outlet_name(s->head, segment, name);
     snprintf(out, length, "%s/%s%s", s->head->out_dir, name, suffix);
-}
-
-static bool has_dropped(const struct salvage *s, uint32_t index)
-{
-    for (int cause = 0; cause < RAT_DROP_CAUSES; cause++)
-        if (atomic_load_explicit(&rat_live_view_lane(s->view, index)->drop[cause], memory_order_relaxed) != 0)
-            return true;
-    return false;
-}
-
-/* Lanes the part file says nothing of, though they dropped: see the notes. */
-static void look_back(struct salvage *s, uint32_t segment)
-{
-    for (int back = 0; back < LOOK_BACK && segment > 0; back++, segment--) {
-        bool missing = false;
-        for (uint32_t i = 0; i < RAT_LANES; i++)
-            missing = missing || (!s->told[i].known && has_dropped(s, i));
-        if (!missing)
-            return;
-        char path[4096];
-        enum rat_reason last;
-        path_of(s, segment, "", path, sizeof path);
-        (void)read_segment(s, path, &last); /* shipped and deleted, most often */
-    }
 }
 
 /* ---------------------------------------------------------------- what is not */
@@ -376,7 +351,7 @@ static enum rat_status tell_loss(struct salvage *s, uint32_t index, const struct
     return tell_totals(s, &info);
 }
 
-/* Totals of the newest chunk written or given up, of a lane that no file tells of: as its slots have them. */
+/* Totals of the newest chunk written or given up, of a lane that the part file does not tell of: see the notes. */
 static void assume_totals(struct told *told, const struct evidence *evidence)
 {
     const struct rat_slot_head *from = NULL;
@@ -394,7 +369,10 @@ static void assume_totals(struct told *told, const struct evidence *evidence)
         return;
     told->sequence = evidence->settled;
     told->closed.stored = from->opened_stored + inside;
-    memcpy(told->closed.drop, from->opened_drop, sizeof told->closed.drop);
+    const struct rat_lane_head *lane = evidence->lane;
+    bool exact = atomic_load_explicit(&lane->settled_seq, memory_order_relaxed) == evidence->settled;
+    memcpy(told->closed.drop, exact ? lane->settled_drop : from->opened_drop, sizeof told->closed.drop);
+    told->known = exact && atomic_load_explicit(&lane->flushed_seq, memory_order_relaxed) == evidence->settled;
 }
 
 static uint64_t base_sequence(const struct told *told, const struct evidence *evidence)
@@ -432,8 +410,10 @@ static enum rat_status count_lane(struct salvage *s, uint32_t index)
 {
     struct evidence evidence = gather(s, index);
     evidence.in_flight = 0;
-    if (!s->told[index].known)
+    if (!s->told[index].known) {
         assume_totals(&s->told[index], &evidence);
+        s->told[index].known = false;
+    }
     uint64_t stored = 0, told = s->told[index].closed.stored;
     for (int slot = 0; slot < 2; slot++) {
         const struct rat_slot_head *head = &evidence.lane->slot[slot];
@@ -543,8 +523,6 @@ enum rat_status rat_salvage_session(struct rat_live_view *view, const char *live
         publish_previous(&s);
         status = adopt_part(&s);
     }
-    if (status == RAT_OK)
-        look_back(&s, atomic_load_explicit(&s.head->segment, memory_order_relaxed) - 1);
     if (status == RAT_OK && s.last == RAT_REASON_CLOSING)
         status = publish_closed(&s);
     if (status == RAT_OK && s.last != RAT_REASON_CRASH) /* else an earlier recovery came that far */

@@ -44,6 +44,16 @@ static void settle(struct rat_serializer *s, struct rat_serial_lane *lane, const
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Of a chunk that is about to be settled, for a recovery: whatever file told it may be gone by then. */
+static void leave_totals(struct rat_lane_head *head, const struct rat_totals *closed, uint64_t sequence)
+{
+    atomic_store_explicit(&head->settled_seq, 0, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* a killed thread's stores end somewhere in this order */
+    memcpy(head->settled_drop, closed->drop, sizeof head->settled_drop);
+    atomic_signal_fence(memory_order_seq_cst);
+    atomic_store_explicit(&head->settled_seq, sequence, memory_order_relaxed);
+}
+
 static void give_up_chunk(struct rat_serializer *s, struct rat_serial_lane *lane, const struct rat_totals *closed,
                           enum rat_status why)
 {
@@ -54,6 +64,7 @@ static void give_up_chunk(struct rat_serializer *s, struct rat_serial_lane *lane
     add_label(lane, cause, sequence, sequence, lane->drain.events);
     s->counts.lost_events += lane->drain.events;
     rat_serializer_debug(s, "%u events given up: %s", lane->drain.events, rat_status_text(why));
+    leave_totals(lane->consumer.lane, closed, sequence);
     rat_lane_flip_done(&lane->consumer, false);
     settle(s, lane, closed, sequence);
 }
@@ -109,6 +120,7 @@ enum rat_status rat_serial_lane_write(struct rat_serializer *s, struct rat_seria
     s->counts.written_events += lane->drain.events;
     s->counts.raw_bytes += lane->drain.count * sizeof(uint64_t);
     lane->lost_count = 0;
+    leave_totals(lane->consumer.lane, &closed, lane->drain.sequence);
     rat_lane_flip_done(&lane->consumer, true);
     settle(s, lane, &closed, lane->drain.sequence);
     RAT_TEST_POINT("serializer.flushed");
@@ -183,6 +195,7 @@ enum rat_status rat_serial_lane_finish(struct rat_serializer *s, struct rat_seri
     }
     s->counts.lost_events += lost;
     lane->lost_count = 0;
+    leave_totals(head, &closed, newest + 1);
     atomic_store_explicit(&head->flushed_seq, newest + 1, memory_order_release);
     settle(s, lane, &closed, newest + 1);
     return RAT_OK;

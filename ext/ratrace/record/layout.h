@@ -23,7 +23,7 @@
 #include "record/tags.h"
 
 #define RAT_LIVE_MAGIC UINT64_C(0x317665766c746172) /* "ratlvev1" */
-#define RAT_LIVE_VERSION 1u
+#define RAT_LIVE_VERSION 2u
 
 #define RAT_OUT_DIR_MAX 1024u
 
@@ -76,6 +76,8 @@ struct rat_lane_head {
     /* serializer */
     _Alignas(64) _Atomic uint64_t flushed_seq;   /* chunks up to here are in a segment */
     _Atomic uint64_t abandoned_seq;              /* ... or were given up, never to be written */
+    _Atomic uint64_t settled_seq;                /* what follows is of this chunk's end; 0 = it is being written */
+    uint64_t settled_drop[RAT_DROP_CAUSES];
     /* who opens the lane, then who finds it broken */
     _Alignas(64) _Atomic uint32_t state;         /* enum rat_lane_state */
     _Atomic uint32_t disabled_cause;             /* enum rat_lost_cause */
