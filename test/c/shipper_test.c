@@ -152,6 +152,9 @@ static void at_point(const char *name)
 {
     if (strcmp(name, "fork.waiting") == 0)
         atomic_store(&fork_waits, 1);
+    else if (strcmp(name, "shipper.stop_asked") == 0 && holding_point != NULL &&
+             strcmp(holding_point, "shipper.started") == 0)
+        atomic_store(&may_go_on, 1);
     else if (holding_point != NULL && strcmp(name, holding_point) == 0)
         hold();
 }
@@ -361,6 +364,19 @@ static void test_a_delayed_shipper_that_is_stopped_delivers_nothing(void **state
     assert_int_equal(rat_shipper_stop(shipper, 10000 * MILLISECOND, &last), RAT_OK);
     assert_int_equal(last.delivery.attempts, 0);
     assert_int_equal(count_waiting(), 1);
+}
+
+/* A program of a few milliseconds on a busy machine. */
+static void test_a_stop_before_the_thread_ran_delivers(void **state)
+{
+    (void)state;
+    start_server(ANSWER_200);
+    record_segments(1);
+    const struct rat_ship_options options = fast_options();
+    holding_point = "shipper.started";
+    struct rat_shipper *shipper = start(&options);
+    assert_int_equal(rat_shipper_stop(shipper, 10000 * MILLISECOND, NULL), RAT_OK);
+    assert_int_equal(count_waiting(), 0);
 }
 
 static void test_a_forked_child_may_ship_itself(void **state)
@@ -606,6 +622,7 @@ int main(void)
         TEST(test_the_refused_are_moved_aside),
         TEST(test_an_unreadable_file_blocks_nobody),
         TEST(test_a_delayed_shipper_that_is_stopped_delivers_nothing),
+        TEST(test_a_stop_before_the_thread_ran_delivers),
         TEST(test_a_forked_child_may_ship_itself),
         TEST(test_a_fork_while_a_body_is_half_sent),
         TEST(test_a_fork_while_an_answer_is_awaited),

@@ -137,7 +137,8 @@ class AgentTest < Minitest::Test
     with_collector do |collector|
       outcome = run_service("Ratrace::Agent.start; work; p Ratrace.stats[:exporter][:running]",
                             { "RATRACE_EXPORT_URL" => "http://127.0.0.1:#{collector.port}/in?x=1",
-                              "RATRACE_EXPORT_TOKEN" => "s3cr3t", "RATRACE_EXPORT_HEADERS" => "X-Team=a" })
+                              "RATRACE_EXPORT_TOKEN" => "s3cr3t", "RATRACE_EXPORT_HEADERS" => "X-Team=a",
+                              "RATRACE_SHUTDOWN_DEADLINE" => "30" })
       assert_equal ["true\n", ""], [outcome.out, outcome.err]
       method, path, headers, body = within { collector.requests.pop }
       assert_equal ["PUT", "Bearer s3cr3t", "a"], [method, headers["authorization"], headers["x-team"]]

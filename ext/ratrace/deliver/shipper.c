@@ -51,7 +51,7 @@ struct rat_shipper {
     uint64_t waiting, waiting_bytes;
     struct rat_recovery recovered;
     uint64_t recover_next_ns;
-    bool told_drop, begun;
+    bool told_drop;
 };
 
 static uint64_t now_ns(void)
@@ -190,9 +190,10 @@ static void lower_priority(void)
 
 static void work(struct rat_shipper *s)
 {
-    wait_until(s, now_ns() + scaled(s, s->options.delay_ns));
+    uint64_t from = now_ns() + scaled(s, s->options.delay_ns);
+    wait_until(s, from);
+    bool may_deliver = now_ns() >= from; /* asked of the clock: a short program's stop may come before this thread runs */
     while (!is_stopping(s)) {
-        s->begun = true;
         recover(s);
         retain(s);
         bool more = deliver(s, false);
@@ -206,7 +207,7 @@ static void work(struct rat_shipper *s)
         wait_until(s, s->waiting > 0 && put_off > now_ns() && put_off < next ? put_off : next);
     }
     RAT_TEST_POINT("shipper.stopping");
-    if (s->begun && !s->delivery.told_to_wait && !is_late(s)) {
+    if (may_deliver && !s->delivery.told_to_wait && !is_late(s)) {
         s->delivery.cursor[0] = '\0';
         (void)deliver(s, true);
     }
@@ -215,6 +216,7 @@ static void work(struct rat_shipper *s)
 static void *shipper_main(void *argument)
 {
     struct rat_shipper *s = argument;
+    RAT_TEST_POINT("shipper.started");
     prctl(PR_SET_NAME, "ratrace-ship");
     if (s->options.polite)
         lower_priority();
@@ -393,6 +395,7 @@ enum rat_status rat_shipper_stop(struct rat_shipper *s, uint64_t deadline_ns, st
     atomic_store_explicit(&s->stop_at, stop_at, memory_order_release); /* before wake is readable */
     if (rat_handle_fd(&s->wake) >= 0) /* a pipe that nobody can read raises SIGPIPE, in the host */
         (void)!write(rat_handle_fd(&s->waker), "", 1);
+    RAT_TEST_POINT("shipper.stop_asked");
     bool ended = await_end(s, stop_at);
     atomic_store_explicit(&s->cancel, 1, memory_order_relaxed);
     ended = ended || await_end(s, now_ns() + s->options.grace_ns);
