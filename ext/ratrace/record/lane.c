@@ -1,5 +1,7 @@
 #include "record/lane.h"
 
+#include <sys/mman.h>
+
 #define TURN_ROUNDS 4     /* looks at both slots before giving up; two cannot fail while flips are not empty */
 #define WAIT_LOADS 2000u  /* about 10 us: the producer is inside for a few ns unless it was preempted */
 
@@ -20,6 +22,9 @@ void rat_lane_open(struct rat_lane_head *lane, uint64_t *slots, uint32_t slot_by
                    struct rat_lane_producer *producer, struct rat_lane_consumer *consumer, enum rat_fence_kind fence)
 {
     uint32_t capacity = slot_bytes / sizeof *slots;
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(slots, 2 * (size_t)slot_bytes, MADV_POPULATE_WRITE); /* in one go; the host waits for this */
+#endif
     for (size_t at = 0; at < 2u * capacity; at += 512) /* a page: written, because a read would map the zero page */
         slots[at] = 0;
     for (uint64_t s = 0; s < 2; s++) {
