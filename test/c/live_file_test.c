@@ -10,11 +10,26 @@
 
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "deliver/live_file.h"
 #include "deliver/live_view.h"
 
 static struct place place;
+
+/* A kernel that undoes what a signal interrupts, and a timer that leaves time for `interrupted_above` bytes; 0 = none. */
+static off_t interrupted_above;
+static int interruptions;
+
+int fallocate(int fd, int mode, off_t at, off_t length)
+{
+    if (interrupted_above > 0 && length > interrupted_above && interruptions < 1000) {
+        interruptions++;
+        errno = EINTR;
+        return -1;
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, at, length);
+}
 
 static int set_up(void **state)
 {
@@ -237,6 +252,38 @@ static void test_no_file_where_there_is_no_room(void **state)
     umount(place.live);
 }
 
+/* stackprof's default is a signal each millisecond, and the slots take longer than that. */
+static void test_a_timer_does_not_keep_the_slots_from_being_reserved(void **state)
+{
+    (void)state;
+    struct rat_live_head head = identity();
+    head.slot_bytes = RAT_SLOT_BYTES_DEFAULT;
+    struct rat_live_file live;
+    interrupted_above = 1 << 20;
+    assert_int_equal(rat_live_create(&live, place.live, &head), RAT_OK);
+    interrupted_above = 0;
+    assert_int_equal(interruptions, 0);
+    assert_string_not_equal(live.path, "");
+    rat_live_close(&live, false);
+}
+
+static void test_what_cannot_be_reserved_whole_takes_no_room(void **state)
+{
+    (void)state;
+    if (mount("none", place.live, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=0700") != 0) {
+        print_message("skipped: cannot mount a tmpfs: %s\n", strerror(errno));
+        skip();
+    }
+    struct rat_live_file live = create();
+    struct stat before, after;
+    stat(live.path, &before);
+    assert_int_equal(rat_live_reserve(&live, rat_live_head(&live)->text_at, 6 << 20), RAT_NO_SPACE);
+    stat(live.path, &after);
+    assert_int_equal(after.st_blocks, before.st_blocks);
+    rat_live_close(&live, false);
+    umount(place.live);
+}
+
 static void test_no_file_past_the_file_size_limit_and_no_signal(void **state)
 {
     (void)state;
@@ -421,6 +468,8 @@ int main(void)
         TEST(test_no_file_behind_a_symbolic_link),
         TEST(test_no_file_in_a_directory_of_somebody_else),
         TEST(test_no_file_where_there_is_no_room),
+        TEST(test_a_timer_does_not_keep_the_slots_from_being_reserved),
+        TEST(test_what_cannot_be_reserved_whole_takes_no_room),
         TEST(test_no_file_past_the_file_size_limit_and_no_signal),
         TEST(test_a_lost_descriptor_is_opened_and_locked_again),
         TEST(test_a_left_file_can_be_viewed),

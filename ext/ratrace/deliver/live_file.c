@@ -20,6 +20,7 @@
 
 #define OWN_FILES 16
 #define PAGE UINT64_C(4096)
+#define RESERVE_BYTES (UINT64_C(256) << 10) /* in one call: some 30 us */
 
 /* ---------------------------------------------------------------- own files
  *
@@ -205,6 +206,8 @@ static bool is_same_file(const struct rat_live_file *live, int fd)
     return fd >= 0 && fstat(fd, &found) == 0 && found.st_dev == live->device && found.st_ino == live->inode;
 }
 
+/* In pieces: many a kernel undoes a call on tmpfs that a signal interrupts, and where a profiler's timer is quicker than
+ * the call, none for all of it would ever succeed. */
 enum rat_status rat_live_reserve(void *owner, uint64_t at, uint64_t length)
 {
     struct rat_live_file *live = owner;
@@ -212,13 +215,21 @@ enum rat_status rat_live_reserve(void *owner, uint64_t at, uint64_t length)
         return RAT_INVALID;
     if (live->path[0] == '\0')
         return RAT_OK; /* anonymous memory: the kernel gives it when it is touched */
-    if (!is_same_file(live, live->fd))
+    int fd = live->fd;
+    if (!is_same_file(live, fd))
         return RAT_IO;
-    int failed;
-    do
-        failed = fallocate(live->fd, 0, (off_t)at, (off_t)length);
-    while (failed != 0 && errno == EINTR);
-    return failed == 0 ? RAT_OK : rat_status_from_errno(errno);
+    for (uint64_t done = 0, piece; done < length;) {
+        piece = length - done < RESERVE_BYTES ? length - done : RESERVE_BYTES;
+        if (fallocate(fd, 0, (off_t)(at + done), (off_t)piece) == 0) {
+            done += piece;
+        } else if (errno != EINTR) {
+            enum rat_status status = rat_status_from_errno(errno);
+            if (done > 0)
+                (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)done);
+            return status;
+        }
+    }
+    return RAT_OK;
 }
 
 static uint64_t slots_at(const struct rat_live_head *head, uint32_t index)
