@@ -315,6 +315,57 @@ class ForkTest < Minitest::Test
     assert_family({ "parent" => 10 }, *([{ "child" => 1 }] * 10))
   end
 
+  # The stop waits for the flush, and that for the disk. What the child inherits is the count of who flushes.
+  def test_a_child_forked_while_its_parent_stops_may_stop_what_it_starts
+    slow = File.join(out_dir, "slow")
+    code = PRELUDE + <<~RUBY
+      slow, entered = ARGV.last(2)
+      File.write(slow, "")
+      flushing = Thread.new { Ratrace.flush }
+      sleep 0.001 until File.exist?(entered)
+      stopping = Thread.new { Ratrace.stop }
+      sleep 0.001 while Ratrace.recording?
+      child = fork do
+        File.delete(slow)
+        Ratrace.start(out_dir: OUT)
+        7.times { Work.child }
+        Ratrace.stop
+      end
+      wait_well(child)
+      [flushing, stopping].each(&:join)
+    RUBY
+    entered = File.join(out_dir, "entered")
+    preload = [*ENV.fetch("LD_PRELOAD", nil), slow_disk].join(":") # a sanitizer's comes first
+    run_well(code, out_dir, slow, entered, env: { "LD_PRELOAD" => preload, "SLOW" => slow, "ENTERED" => entered })
+    assert_family({ "parent" => 10 }, { "child" => 7 })
+  end
+
+  # A library with which writing takes as long as a file is there.
+  def slow_disk
+    library = File.join(out_dir, "disk.so")
+    File.write("#{library}.c", <<~C)
+      #define _GNU_SOURCE
+      #include <dlfcn.h>
+      #include <fcntl.h>
+      #include <stdlib.h>
+      #include <unistd.h>
+
+      ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at)
+      {
+          ssize_t (*real)(int, const void *, size_t, off_t) =
+              (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+          const char *slow = getenv("SLOW");
+          if (access(slow, F_OK) == 0)
+              close(open(getenv("ENTERED"), O_CREAT | O_WRONLY, 0600));
+          while (access(slow, F_OK) == 0)
+              usleep(1000);
+          return real(fd, bytes, length, at);
+      }
+    C
+    assert system("cc", "-shared", "-fPIC", "-o", library, "#{library}.c")
+    library
+  end
+
   # A parent that forks for ever must not swell.
   def test_300_forks_in_a_row_cost_the_parent_no_memory_and_no_descriptor
     out = record_code(<<~RUBY)

@@ -61,13 +61,19 @@ static bool is_forked(void)
     return RUNNING && now_running.process != rb_rat_process();
 }
 
-/* In a forked child: what is inherited is the parent's, the threads that use it, too. */
+/* In a forked child: the threads that were at it are the parent's. */
+static void forget_threads(void)
+{
+    now_running.users = 0;
+    pthread_mutex_init(&attaching, NULL);
+}
+
+/* In a forked child: what is inherited is the parent's. */
 static void leave_parent(void)
 {
     rat_session_abandon(now_running.session);
     now_running.session = NULL;
-    now_running.users = 0;
-    pthread_mutex_init(&attaching, NULL);
+    forget_threads();
 }
 
 /* Another Ractor runs at the same time as a stop, which frees what it would look at. */
@@ -244,6 +250,8 @@ static VALUE native_start(VALUE self, VALUE options)
         if (agent->hooked)
             rb_rat_hook_remove(agent);
     }
+    if (!RUNNING && now_running.process != rb_rat_process())
+        forget_threads(); /* also where the parent was stopping, and had no session left to inherit */
     if (RUNNING || now_running.starting == rb_rat_process())
         rb_raise(rb_path2class("Ratrace::Error"), "cannot start recording: it is running; call Ratrace.stop first");
     rb_rat_options_take(&now_running.options, options);
