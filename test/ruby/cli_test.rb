@@ -32,10 +32,50 @@ class CLITest < Minitest::Test
      ["report", "--limit", "-1", "x"], ["report", "--min-share", "200", "x"], ["print"], ["recover"], ["record"],
      ["record", "--period", "soon", "x"], ["record", "--slot-size", "12Q", "x"],
      ["help", "nonsense"]].each do |arguments|
-      out, err, status = ratrace(*arguments)
+      out, err, status = ratrace(*arguments, env: { "RATRACE_OUT_DIR" => "/nowhere" })
 
       assert_equal ["", 2, 1], [out, status, err.lines.size], arguments.inspect
       assert_match(/\Aratrace: .+\n\z/, err)
+    end
+  end
+
+  READERS = %w[report print verify].freeze
+
+  def test_without_an_argument_the_recorders_own_directory_is_read
+    shop = RecordingHelper.of(SHOP)
+    READERS.each do |name|
+      assert_equal ratrace!(name, shop), ratrace!(name, env: { "RATRACE_OUT_DIR" => shop })
+    end
+  end
+
+  def test_without_an_argument_and_a_variable_the_default_directory_is_read
+    in_program_dir("") do |dir|
+      FileUtils.cp_r(RecordingHelper.of(SHOP), File.join(dir, "ratrace.out"))
+      READERS.each do |name|
+        out, err, status = Open3.capture3({ "RATRACE_OUT_DIR" => nil }, RbConfig.ruby, EXE, name, chdir: dir)
+
+        assert_equal [ratrace!(name, RecordingHelper.of(SHOP)), "", true], [out, err, status.success?]
+      end
+    end
+  end
+
+  def test_without_an_argument_and_a_recording_the_directory_is_named
+    Dir.mktmpdir do |empty|
+      READERS.product([empty, "/nowhere"]).each do |name, dir|
+        assert_equal ["", "ratrace: #{name}: no file or directory given, and no recording in #{dir}; make one with " \
+                          "`ratrace record`, or name another; see `ratrace #{name} --help`\n", 2],
+                     ratrace(name, env: { "RATRACE_OUT_DIR" => dir })
+      end
+    end
+  end
+
+  def test_nothing_is_assumed_where_files_are_changed_or_sent
+    shop = RecordingHelper.of(SHOP)
+    [["recover"], ["ship", "--to", "http://127.0.0.1:1/", "--once"], ["serve"]].each do |arguments|
+      out, err, status = ratrace(*arguments, env: { "RATRACE_OUT_DIR" => shop })
+
+      assert_equal ["", 2], [out, status]
+      assert_match(/no directory given|give one directory/, err)
     end
   end
 

@@ -127,11 +127,6 @@ class VerifyTest < Minitest::Test
     assert_equal ["session 01234567 pid 1: segment 2, 4-6, 8-3999999999 missing"], problems
   end
 
-  def test_no_file_is_a_usage_error
-    assert_equal ["", "ratrace: verify: no file or directory given; see `ratrace verify --help`\n", 2],
-                 ratrace("verify")
-  end
-
   private
 
   # The numbers of each lane's row.

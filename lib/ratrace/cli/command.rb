@@ -51,14 +51,27 @@ module Ratrace
       end
 
       def recording(operands)
-        raise UsageError, "no file or directory given; see `ratrace #{name} --help`" if operands.empty?
-
         require_relative "../recording"
+        operands = [recorded_here] if operands.empty?
         Recording.new(*operands, memory_max: @options[:memory_max])
+      end
+
+      # Where `ratrace record` writes when it is started from here.
+      def recorded_here
+        dir = Configuration.new(env: @env).out_dir
+        return dir unless Dir.glob(Recording::PATTERN, base: dir).empty?
+
+        raise UsageError, "no file or directory given, and no recording in #{dir}; make one with `ratrace record`, " \
+                          "or name another; see `ratrace #{name} --help`"
       end
 
       def name
         self.class.name[/\w+\z/].downcase
+      end
+
+      # A part of the help of those that take FILE|DIR.
+      def recorded_here_help
+        "Without FILE or DIR it reads where `ratrace record` writes: RATRACE_OUT_DIR, else\nratrace.out.\n\n"
       end
 
       def define_memory(options)

@@ -13,8 +13,8 @@ module Ratrace
       private
 
       def define(options)
-        options.banner = "Usage: ratrace print [OPTIONS] FILE|DIR...\n\nShows every event in order: seconds since " \
-                         "the process's first event, lane/context, what happened.\n\n"
+        options.banner = "Usage: ratrace print [OPTIONS] [FILE|DIR...]\n\nShows every event in order: seconds since " \
+                         "the process's first event, lane/context, what happened.\n#{recorded_here_help}"
         options.on("--json", "One JSON object a line: processes, then events, times in ns of CLOCK_MONOTONIC") { @options[:json] = true }
         define_memory(options)
       end

@@ -24,8 +24,8 @@ module Ratrace
       private
 
       def define(options)
-        options.banner = "Usage: ratrace report [OPTIONS] FILE|DIR...\n\nShows where the time went. " \
-                         "share is a method's self time in that of all threads.\n\n"
+        options.banner = "Usage: ratrace report [OPTIONS] [FILE|DIR...]\n\nShows where the time went. " \
+                         "share is a method's self time in that of all threads.\n#{recorded_here_help}"
         options.on("--sort KEY", SORTS.keys, "By #{SORTS.keys.join(", ")}; default self") do |key|
           @options[:sort] = key
         end

@@ -13,9 +13,9 @@ module Ratrace
       private
 
       def define(options)
-        options.banner = "Usage: ratrace verify [OPTIONS] FILE|DIR...\n\nChecks that the files are whole and free of " \
+        options.banner = "Usage: ratrace verify [OPTIONS] [FILE|DIR...]\n\nChecks that the files are whole and free of " \
                          "contradictions, and that per lane\nemitted = decoded + dropped + lost + unreadable + in " \
-                         "flight.\nEnds with 0 when all is well, with 1 when it is not.\n\n"
+                         "flight.\nEnds with 0 when all is well, with 1 when it is not.\n#{recorded_here_help}"
         define_memory(options)
       end
 
