@@ -79,6 +79,21 @@ class CLITest < Minitest::Test
     end
   end
 
+  def test_a_key_that_is_none_is_answered_with_all_there_are
+    { "report" => "self, total, calls, mean, max, name", "top" => "self, total, calls" }.each do |name, keys|
+      %w[luck m].push("").each do |key|
+        assert_equal ["", "ratrace: #{name}: invalid argument: --sort #{key} (one of #{keys}); see `ratrace #{name} " \
+                          "--help`\n", 2], ratrace(name, "--sort", key, "x")
+      end
+    end
+  end
+
+  def test_the_beginning_of_a_key_will_do
+    shop = RecordingHelper.of(SHOP)
+
+    assert_equal ratrace!("report", "--sort", "calls", shop), ratrace!("report", "--sort", "c", shop)
+  end
+
   def test_a_reader_that_has_seen_enough_is_no_failure
     shop = RecordingHelper.of(SHOP)
     out, err, status = Open3.capture3("bash", "-c", 'set -o pipefail; "$0" -w "$@" | head -n 1', RbConfig.ruby, EXE,

@@ -50,6 +50,14 @@ module Ratrace
         Integer(digits, 10) * SIZE_UNITS.fetch(unit.upcase)
       end
 
+      # One of these; the beginning of only one will do.
+      def choice(text, allowed)
+        fitting = allowed.include?(text) ? [text] : allowed.select { |one| one.start_with?(text) }
+        return fitting.first if fitting.size == 1
+
+        raise OptionParser::InvalidArgument, "#{text} (one of #{allowed.join(", ")})"
+      end
+
       def recording(operands)
         require_relative "../recording"
         operands = [recorded_here] if operands.empty?

@@ -26,8 +26,8 @@ module Ratrace
       def define(options)
         options.banner = "Usage: ratrace report [OPTIONS] [FILE|DIR...]\n\nShows where the time went. " \
                          "share is a method's self time in that of all threads.\n#{recorded_here_help}"
-        options.on("--sort KEY", SORTS.keys, "By #{SORTS.keys.join(", ")}; default self") do |key|
-          @options[:sort] = key
+        options.on("--sort KEY", "By #{SORTS.keys.join(", ")}; default self") do |key|
+          @options[:sort] = choice(key, SORTS.keys)
         end
         options.on("--limit N", Integer, "Rows of a table, 0 = all; default #{LIMIT}") { |n| @options[:limit] = n }
         options.on("--threads", "A table for each thread") { @options[:threads] = true }

@@ -32,7 +32,9 @@ module Ratrace
                          "included.\n\n"
         options.on("--interval S", Float, "Seconds between two screens; default #{INTERVAL}") { |s| @options[:interval] = s }
         options.on("--once", "One screen, as text") { @options[:once] = true }
-        options.on("--sort KEY", SORTS.keys, "By #{SORTS.keys.join(", ")}; default self") { |key| @options[:sort] = key }
+        options.on("--sort KEY", "By #{SORTS.keys.join(", ")}; default self") do |key|
+          @options[:sort] = choice(key, SORTS.keys)
+        end
         options.on("--limit N", Integer, "Methods to show; default what fits, or #{ROWS}") { |n| @options[:limit] = n }
         define_memory(options)
       end
