@@ -415,7 +415,7 @@ class ShipTest < Minitest::Test
   def test_mistakes_are_one_line_and_end_with_2
     dir = dir()
     { [dir] => /no --to/, ["--to", "http://h/"] => /give one directory/,
-      [dir, "--to", "ftp://h/"] => %r{url: ftp://h/ is not allowed; use http://},
+      [dir, "--to", "ftp://h/"] => %r{url: ftp://h/ is not allowed; use http://.*https://.*s3://BUCKET/PREFIX\n},
       [dir, "--to", "http:///x"] => /url: .* is not allowed/,
       [dir, "--to", "http://joe:sesame@h/"] => %r{url: http://h/ must not carry a user or password},
       [dir, "--to", "http://h/", "--method", "get"] => /method: "GET" is not allowed; use PUT or POST/,
@@ -423,7 +423,7 @@ class ShipTest < Minitest::Test
       [dir, "--to", "http://h/", "--header", "Host: x"] => /headers: Host is set by ratrace itself/,
       [dir, "--to", "http://h/", "--header", "Authorization: Bearer sesame"] => /is a secret/,
       [dir, "--to", "http://h/", "--proxy", "http://joe:sesame@h/"] => /put a proxy with a password into https_proxy/,
-      [dir, "--to", "http://h/", "--finalize-url", "h"] => /finalize_url: h is not allowed/,
+      [dir, "--to", "http://h/", "--finalize-url", "h"] => %r{finalize_url: h is not allowed; use http://\S+ or https://\S+\n},
       [dir, "--to", "s3://b/p"] => /set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY/,
       [dir, "--to", "s3://b%2Fc"] => /s3 bucket: "b%2Fc" is not allowed/,
       [dir, "--to", "http://h/", "--timeout", "soon"] => /invalid argument/ }.each do |arguments, complaint|

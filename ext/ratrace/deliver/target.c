@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define ADDRESS "http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH"
+
 static __attribute__((format(printf, 3, 4))) enum rat_status refuse(char *why, size_t length, const char *format, ...)
 {
     va_list arguments;
@@ -25,14 +27,13 @@ static bool is_plain(const char *text)
     return true;
 }
 
-static enum rat_status check_url(const char *name, const char *url, char *why, size_t length)
+static enum rat_status check_url(const char *name, const char *url, const char *allowed, char *why, size_t length)
 {
     char shown[512];
     rat_http_show_url(url, shown, sizeof shown);
     const char *host = strncasecmp(url, "https://", 8) == 0 ? url + 8 : strncasecmp(url, "http://", 7) == 0 ? url + 7 : "";
     if (!is_plain(url) || host[0] == '\0' || strchr("/?#:@", host[0]) != NULL)
-        return refuse(why, length, "%s: %s is not allowed; use http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH", name,
-                      shown);
+        return refuse(why, length, "%s: %s is not allowed; use %s", name, shown, allowed);
     if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
         return refuse(why, length, "%s: %s must not carry a user or password; use a token or a header", name, shown);
     if (strchr(url, '#') != NULL || strlen(url) > RAT_HTTP_URL_MAX / 2)
@@ -88,14 +89,15 @@ static enum rat_status check_s3(const struct rat_target_options *options, char *
         return refuse(why, length, "s3 prefix: is longer than 700 bytes");
     if (options->s3.endpoint == NULL)
         return RAT_OK;
-    enum rat_status status = check_url("s3 endpoint", options->s3.endpoint, why, length);
+    static const char allowed[] = "http(s)://HOST[:PORT] without a path";
+    enum rat_status status = check_url("s3 endpoint", options->s3.endpoint, allowed, why, length);
     if (status != RAT_OK)
         return status;
     char shown[512];
     rat_http_show_url(options->s3.endpoint, shown, sizeof shown);
     const char *host = strstr(options->s3.endpoint, "://") + 3;
     if (host[strcspn(host, "/?")] != '\0' || strlen(host) > 300)
-        return refuse(why, length, "s3 endpoint: %s is not allowed; use http(s)://HOST[:PORT] without a path", shown);
+        return refuse(why, length, "s3 endpoint: %s is not allowed; use %s", shown, allowed);
     return RAT_OK;
 }
 
@@ -105,9 +107,10 @@ enum rat_status rat_target_new(const struct rat_target_options *options, struct 
     bool s3 = options->s3.bucket != NULL;
     if (s3 == (options->url != NULL))
         return refuse(why, why_length, "url: give either an address or an S3 bucket");
-    enum rat_status status = s3 ? check_s3(options, why, why_length) : check_url("url", options->url, why, why_length);
+    enum rat_status status = s3 ? check_s3(options, why, why_length)
+                                : check_url("url", options->url, ADDRESS ", or s3://BUCKET/PREFIX", why, why_length);
     if (status == RAT_OK && options->finalize_url != NULL)
-        status = check_url("finalize_url", options->finalize_url, why, why_length);
+        status = check_url("finalize_url", options->finalize_url, ADDRESS, why, why_length);
     for (size_t i = 0; i < options->header_count && status == RAT_OK; i++)
         status = check_header(options->headers[i], why, why_length);
     if (status != RAT_OK)
