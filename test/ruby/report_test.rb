@@ -59,6 +59,22 @@ class ReportTest < Minitest::Test
                   "          Shop#pay"], names[from, 6].map { |name| name[depth..] }
   end
 
+  def test_a_tree_that_is_empty_says_why_and_how_to_see_it
+    assert_match(/^Thread till: .*\nevery row is below 100.0% of the whole; --min-share 0 shows them$/,
+                 ratrace!("report", "--tree", "--min-share", "100", shop))
+    assert_match(/^Thread till: .*\n *calls .*\n.* Shop#pay$/, ratrace!("report", "--tree", "--min-share", "0", shop))
+  end
+
+  def test_a_report_without_calls_says_so
+    Dir.mktmpdir do |dir|
+      run_ruby("-rratrace", "-e", "Ratrace.start(out_dir: ARGV.first, trace: { methods: 'Nothing#at_all' }); Ratrace.stop", dir)
+
+      [[], ["--threads"], ["--tree"]].each do |options|
+        assert_match(/\Ano calls were recorded\n\nevents: /, ratrace!("report", *options, dir))
+      end
+    end
+  end
+
   def test_the_tree_ends_at_the_depth_asked_for
     out = ratrace!("report", "--tree", "--depth", "1", "--min-share", "0", shop)
 

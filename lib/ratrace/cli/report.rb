@@ -18,6 +18,7 @@ module Ratrace
       }.freeze
       LIMIT = 30
       MIN_SHARE = 1.0
+      NOTHING = "no calls were recorded"
       TITLES = ["calls", "total", "self", "mean", "max", "share", "method"].freeze
       TREE_TITLES = ["calls", "total", "self", "share", "method"].freeze
 
@@ -44,7 +45,9 @@ module Ratrace
         @profile = recording(operands).profile(threads: @options[:threads], tree: @options[:tree],
                                                min_share: min_share / 100.0)
         @whole = @profile[:rows].sum { |row| row[:self_ns] }
-        if @options[:tree]
+        if @profile[:rows].empty?
+          @out.puts NOTHING
+        elsif @options[:tree]
           threads.each { |thread| tree(thread) }
         elsif @options[:threads]
           threads.each { |thread| section(thread) }
@@ -119,7 +122,14 @@ module Ratrace
 
           pending.unshift(*sorted(node[:children]).map { |child| [child, depth + 1] })
         end
-        @out.puts Text.table(TREE_TITLES, rows).join("\n")
+        @out.puts(rows.empty? ? small(thread) : Text.table(TREE_TITLES, rows))
+      end
+
+      # Why a thread's tree is empty.
+      def small(thread)
+        return NOTHING if thread[:total_ns].zero?
+
+        "every row is below #{min_share}% of the whole; --min-share 0 shows them"
       end
 
       def sorted(nodes)
