@@ -121,6 +121,27 @@ class BlindnessTest < Minitest::Test
     assert_equal "nil\nnil\n", out
   end
 
+  # From Ruby 3.3 on the VM has a table of jobs, for all extensions together.
+  def test_a_host_that_has_taken_all_jobs_of_the_vm_runs_none_for_us
+    skip "this Ruby has no table of jobs" if RUBY_VERSION < "3.3"
+    out = run_well(<<~RUBY, out_dir, env: OFTEN)
+      require "fiddle"
+      register = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_postponed_job_preregister"],
+                                      [-Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP], -Fiddle::TYPE_INT)
+      ran, jobs, handle = 0, [], 0
+      until handle == 0xFFFF_FFFF
+        jobs << Fiddle::Closure::BlockCaller.new(Fiddle::TYPE_VOID, [Fiddle::TYPE_VOIDP]) { ran += 1 }
+        handle = register.call(0, jobs.last, nil)
+      end
+      #{PRELUDE}
+      record
+      wait_until { ran > 0 || Ratrace.stats[:canary_failures] > 3 }
+      p ran
+      Ratrace.stop
+    RUBY
+    assert_equal "0\n", out
+  end
+
   def test_a_child_has_canaries_of_its_own
     run_watched(<<~RUBY)
       record

@@ -47,7 +47,10 @@ void rb_rat_pulse_look(void)
     if (pulse.due_ns < rat_clock_ns(CLOCK_MONOTONIC_COARSE)) /* nobody looked for longer than that */
         pulse.due_ns = rat_clock_ns(CLOCK_MONOTONIC_COARSE) + pulse.period_ns;
 #ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
-    rb_postponed_job_trigger(pulse.job);
+    if (pulse.job == POSTPONED_JOB_HANDLE_INVALID)
+        pulse.failures++; /* all are taken, and the VM would run one of the host's */
+    else
+        rb_postponed_job_trigger(pulse.job);
 #else
     rb_postponed_job_register_one(0, job, NULL); /* safe with the GVL, as here */
 #endif

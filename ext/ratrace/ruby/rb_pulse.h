@@ -20,7 +20,7 @@ void rb_rat_pulse_begin(uint64_t period_ns, VALUE (*prove)(void *));
 /* Is it time? Does not allocate. */
 void rb_rat_pulse_look(void);
 
-/* Threads that could not be started, for Ratrace.stats. */
+/* Canaries that could not be started, for Ratrace.stats. */
 uint64_t rb_rat_pulse_failures(void);
 
 void rb_rat_pulse_init(void);
