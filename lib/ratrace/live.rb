@@ -26,7 +26,7 @@ module Ratrace
       def find(target, live_dir: nil, except: [], **options)
         files = Native.live_files(live_dir).reject { |file| except.include?(file[:name]) }
         found = files.select { |file| file[:pid] && match?(file, target) }.sort_by { |file| file[:pid] }
-        broken = files.find { |file| file[:error] && (!pid?(target) || file[:holder] == Integer(target, 10)) }
+        broken = files.find { |file| file[:error] && meant?(file[:holder], target) }
         raise ReadError, "#{broken[:name]}: cannot be looked at: #{broken[:error]}" if found.empty? && broken
 
         found.filter_map { |file| open(file, live_dir, options) }
@@ -36,6 +36,11 @@ module Ratrace
 
       def pid?(target)
         target.match?(/\A\d+\z/)
+      end
+
+      # May whoever holds a file that cannot be read be meant? What nobody holds is of no running process.
+      def meant?(holder, target)
+        pid?(target) ? holder == Integer(target, 10) : holder.positive?
       end
 
       def match?(file, target)

@@ -292,12 +292,16 @@ class LiveTest < Minitest::Test
       magic = "ratlvev1" # and nothing after it
       ["x" * 100, "x" * 8192, magic + ("\0" * 8192)].each do |bytes|
         File.binwrite(path, bytes)
-        %w[top tail].each do |command|
-          out, err, status = ratrace(command, dir, env: { "RATRACE_LIVE_DIR" => dir })
-          assert_equal ["", 1], [out, status]
-          assert_match(/\Aratrace: #{command}: #{"ab" * 16}\.live: cannot be looked at: [a-z ]+\n\z/, err)
-        end
+        owner(path) { assert_complaint(/\A#{"ab" * 16}\.live: cannot be looked at: [a-z ]+\n\z/, dir) }
       end
+    end
+  end
+
+  def test_a_damaged_live_file_that_nobody_holds_is_nobodys_recording
+    Dir.mktmpdir("ratrace-live", MEMORY) do |dir|
+      File.binwrite(File.join(dir, "#{"ab" * 16}.live"), "x" * 8192)
+
+      assert_complaint(/\Anobody records into #{dir}, /, dir)
     end
   end
 
@@ -361,6 +365,15 @@ class LiveTest < Minitest::Test
   end
 
   # A process that holds the lock of a live file's owner, and its pid.
+  def assert_complaint(why, dir)
+    %w[top tail].each do |command|
+      out, err, status = ratrace(command, dir, env: { "RATRACE_LIVE_DIR" => dir })
+
+      assert_equal ["", 1], [out, status]
+      assert_match(why, err.delete_prefix("ratrace: #{command}: "))
+    end
+  end
+
   def owner(path)
     code = <<~'RUBY'
       require "fcntl"
