@@ -61,7 +61,7 @@ module Ratrace
       unknown.sort.each { |name| add("configuration", "warning", "#{name} is set and is no setting", "correct its name, or unset it") }
       @configuration = Configuration.new(env: @env)
       set = Settings::ALL.keys.count { |name| @configuration.source(name) != "default" }
-      add("configuration", "ok", "valid; #{set} of #{Settings::ALL.size} settings are not the defaults")
+      add("configuration", "ok", "valid; settings that are not the defaults: #{set} of #{Settings::ALL.size}")
       disabled unless @configuration.enabled
       true
     rescue ConfigurationError => e

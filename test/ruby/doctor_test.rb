@@ -133,7 +133,7 @@ class DoctorTest < Minitest::Test
   def test_what_a_killed_process_left_is_a_warning_until_it_is_recovered
     run_process(RbConfig.ruby, "-I#{LIB}", "-rratrace", "-e", "Ratrace.start; Ratrace.flush; Process.kill(:KILL, $$)",
                 env: { "RATRACE_OUT_DIR" => trace_dir })
-    assert_finding("warning", /1 unfinished segments of dead processes/, /ratrace recover #{trace_dir}/, "leftovers")
+    assert_finding("warning", /\Aunfinished segments of dead processes: 1\z/, /ratrace recover #{trace_dir}/, "leftovers")
     assert run_process(RbConfig.ruby, EXE, "recover", trace_dir).success?
     assert_equal [0, []], findings
   end
@@ -142,7 +142,7 @@ class DoctorTest < Minitest::Test
     run_code("require 'ratrace'; Ratrace.start; Ratrace.flush; puts; $stdout.flush; $stdin.read", env: { "RATRACE_OUT_DIR" => trace_dir }) do |_, stdin, out|
       out.gets
       _, found = findings("leftovers")
-      assert_equal ["none; 1 segments are being written"], found.map { |finding| finding["text"] }
+      assert_equal ["none; segments being written: 1"], found.map { |finding| finding["text"] }
       stdin.close
       ""
     end

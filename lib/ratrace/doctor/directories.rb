@@ -114,11 +114,11 @@ module Ratrace
         poison = File.join(dir, "poison")
         refused = File.directory?(poison) ? Dir.children(poison).size : 0
         if dead.positive?
-          add("leftovers", "warning", "#{dead} unfinished segments of dead processes", "ratrace recover #{dir}")
+          add("leftovers", "warning", "unfinished segments of dead processes: #{dead}", "ratrace recover #{dir}")
         else
-          add("leftovers", "ok", "none; #{parts.size} segments are being written")
+          add("leftovers", "ok", "none; segments being written: #{parts.size}")
         end
-        add("leftovers", "warning", "#{refused} segments were refused by the endpoint", "see #{poison}; the number in a name is the HTTP status") if refused.positive?
+        add("leftovers", "warning", "segments that the endpoint refused: #{refused}", "see #{poison}; the number in a name is the HTTP status") if refused.positive?
       end
 
       # The owner of a part file holds a lock on it for as long as it lives.
