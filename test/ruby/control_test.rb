@@ -155,6 +155,12 @@ class ControlTest < Minitest::Test
     assert_match(/does not listen in .*--dir/, err)
   end
 
+  def test_a_process_that_is_gone_is_told_as_gone
+    pid = spawn("true").tap { |child| Process.wait(child) }
+
+    assert_equal ["", "ratrace: ctl: there is no process #{pid}\n", 1], ctl(pid, "status")
+  end
+
   # ---------------------------------------------------------------- the socket
 
   def test_the_socket_is_the_owners_and_goes_with_the_process

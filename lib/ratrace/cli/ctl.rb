@@ -48,6 +48,8 @@ module Ratrace
           read(socket)
         end
       rescue Errno::ENOENT, Errno::ECONNREFUSED
+        raise Error, "there is no process #{pid}" unless @options[:dir] || File.directory?("/proc/#{pid}")
+
         raise Error, "process #{pid} does not listen in #{dir}; is it recorded as a service, for a second at least? " \
                      "--dir names its output directory"
       rescue Errno::EPIPE, Errno::ECONNRESET
