@@ -84,6 +84,13 @@ class PrintTest < Minitest::Test
     assert(names.all?(&:frozen?))
   end
 
+  def test_a_file_of_something_else_is_one_line
+    [[], ["--json"]].each do |options|
+      assert_equal ["", "ratrace: print: #{__FILE__}: no recorded data in it; `ratrace verify` says what is\n", 1],
+                   ratrace("print", *options, __FILE__)
+    end
+  end
+
   private
 
   def shop

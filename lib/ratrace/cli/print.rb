@@ -22,7 +22,14 @@ module Ratrace
       def execute(operands)
         recording = recording(operands)
         @options[:json] ? print_json(recording) : print_text(recording.each_event)
+        refuse_empty(recording) unless @written
         SUCCESS
+      end
+
+      def refuse_empty(recording)
+        return unless recording.sessions.empty?
+
+        raise ReadError, "#{recording.paths.first}: no recorded data in it; `ratrace verify` says what is"
       end
 
       # A line for each process, then one for each event.
@@ -66,7 +73,10 @@ module Ratrace
       end
 
       def flush(lines)
-        @out.write(lines.join("\n"), "\n") unless lines.empty?
+        return if lines.empty?
+
+        @written = true
+        @out.write(lines.join("\n"), "\n")
         lines.clear
       end
 
