@@ -185,7 +185,7 @@ module Ratrace
     end
 
     def read_yaml(path)
-      text = read_small(path, FILE_BYTES_MAX)
+      text = read_small(path, FILE_VARIABLE, FILE_BYTES_MAX)
       return {} unless text
 
       keys, problem = parse(text)
@@ -225,16 +225,16 @@ module Ratrace
     end
 
     # A file's text, or nil and an error; nothing of the content is in the message.
-    def read_small(path, limit)
+    def read_small(path, setting, limit)
       raise Errno::EINVAL, "not a regular file" unless File.file?(path) || !File.exist?(path)
 
       text = File.open(path, "r:UTF-8") { |file| file.read(limit + 1) || "" }
       return text if text.bytesize <= limit
 
-      @errors << "#{path} is too large; #{limit} bytes are read"
+      @errors << "#{path} of #{setting} is too large; #{limit} bytes are read"
       nil
     rescue SystemCallError, ArgumentError => e
-      @errors << "#{path} cannot be read: #{e.message.sub(/ @ .*/m, "")}"
+      @errors << "#{path} of #{setting} cannot be read: #{e.message.sub(/ @ .*/m, "")}"
       nil
     end
 
@@ -261,7 +261,7 @@ module Ratrace
       path = @values[:export_token_file]
       return unless path && @values[:export_token].nil?
 
-      token = read_small(path, SECRET_BYTES_MAX)&.strip
+      token = read_small(path, :export_token_file, SECRET_BYTES_MAX)&.strip
       return unless token
 
       @values[:export_token] = checked(Settings::ALL[:export_token], token, path)

@@ -189,10 +189,10 @@ class AutoTest < Minitest::Test
   WRONG = {
     { "RATRACE_PERIOD" => "soon" } => /period: "soon" of RATRACE_PERIOD is not allowed; use seconds between/,
     { "RATRACE_PERIOD" => "soon", "RATRACE_SLOT_SIZE" => "1" } => /period: .*; slot_size: /,
-    { "RATRACE_CONFIG" => "/nothing/here.yml" } => %r{/nothing/here.yml cannot be read},
-    { "RATRACE_CONFIG" => "/dev/zero" } => %r{/dev/zero cannot be read},
+    { "RATRACE_CONFIG" => "/nothing/here.yml" } => %r{/nothing/here.yml of RATRACE_CONFIG cannot be read},
+    { "RATRACE_CONFIG" => "/dev/zero" } => %r{/dev/zero of RATRACE_CONFIG cannot be read},
     { "RATRACE_OUT_DIR" => "/proc/nothing" } => %r{cannot write to the output directory /proc/nothing},
-    { "RATRACE_EXPORT_TOKEN_FILE" => "/nothing" } => %r{/nothing cannot be read}
+    { "RATRACE_EXPORT_TOKEN_FILE" => "/nothing" } => %r{/nothing of export_token_file cannot be read}
   }.freeze
 
   WRONG.each do |env, complaint|

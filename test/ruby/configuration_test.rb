@@ -114,9 +114,9 @@ class ConfigurationTest < Minitest::Test
   def test_a_file_that_cannot_be_read_is_one_line
     ["/nothing/here.yml", "/dev/zero", out_dir, "a\0b"].each do |path|
       lines = errors(env: { "RATRACE_CONFIG" => path })
-      assert_equal ["#{path} cannot be read"], lines.map { |line| line[/.*cannot be read/] }, path
+      assert_equal ["#{path} of RATRACE_CONFIG cannot be read"], lines.map { |line| line[/.*cannot be read/] }, path
     end
-    assert_match(/too large/, errors(env: { "RATRACE_CONFIG" => yaml("# #{"x" * (1 << 20)}\n") }).first)
+    assert_match(/of RATRACE_CONFIG is too large/, errors(env: { "RATRACE_CONFIG" => yaml("# #{"x" * (1 << 20)}\n") }).first)
   end
 
   # ---------------------------------------------------------------- errors
@@ -195,7 +195,7 @@ class ConfigurationTest < Minitest::Test
     settings = configuration(env: { "RATRACE_EXPORT_TOKEN_FILE" => path })
 
     assert_equal [SECRET, path], [settings.export_token, settings.source(:export_token)]
-    assert_match(/nothing.*cannot be read/, errors({ export_token_file: "/nothing" }).first)
+    assert_match(/nothing of export_token_file cannot be read/, errors({ export_token_file: "/nothing" }).first)
   end
 
   def test_no_secret_is_ever_shown
