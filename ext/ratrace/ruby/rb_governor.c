@@ -106,14 +106,16 @@ static void close_busiest(struct rb_rat_agent *agent, uint64_t now_ns, uint64_t 
     for (uint32_t i = 0; i < sites; i++) {
         const struct rb_rat_site *site = rb_rat_site_at(i);
         all += site->calls - site->seen_calls;
-        if (site->asked && !site->closed && !site->exempt && site->frame > RAT_FRAME_HIDDEN && site->calls > site->seen_calls)
+        if (site->asked && !site->closed && !site->closing && !site->exempt && site->frame > RAT_FRAME_HIDDEN && site->calls > site->seen_calls)
             candidates[count++] = (struct candidate){i, site->calls - site->seen_calls};
     }
     qsort(candidates, count, sizeof *candidates, by_calls);
     double own = governor.window_own, allowed = governor.limit * CLOSE_TO * (double)governor.window_cpu;
     double call = own / (double)(all > 0 ? all : 1); /* what one has cost in this window */
     for (uint32_t i = 0; i < count && own > allowed; i++) {
-        if (!close_site(agent, candidates[i].index, now_ns, now))
+        if (!agent->words)
+            rb_rat_site_at(candidates[i].index)->closing = true;
+        else if (!close_site(agent, candidates[i].index, now_ns, now))
             break;
         own -= (double)candidates[i].calls * call;
     }
@@ -180,7 +182,7 @@ static void end_window(struct rb_rat_agent *agent, uint64_t now_ns, uint64_t now
     bool grounds = governor.window_cpu >= WINDOW_CPU_MIN_NS;
     bool over = grounds && governor.window_own > governor.limit * (double)governor.window_cpu;
     rb_rat_cost.share = governor.window_cpu > 0 ? governor.window_own / (double)governor.window_cpu : 0;
-    if (over && !agent->words) {
+    if (over && !agent->words && !rb_rat_sites_alone()) {
         governor.marked = false; /* nothing may be closed */
     } else if (over && governor.marked) {
         close_busiest(agent, now_ns, now);
@@ -219,6 +221,13 @@ void rb_rat_governor_beat(struct rb_rat_agent *agent)
     }
     rb_rat_pulse_look();
     rb_rat_cost_held(rat_clock_ns(CLOCK_MONOTONIC) - from);
+}
+
+void rb_rat_governor_close(struct rb_rat_agent *agent, struct rb_rat_site *site)
+{
+    site->closing = false;
+    if (rb_rat_agent_live(agent) && rb_rat_sites_alone())
+        (void)close_site(agent, site->number - 1, rat_clock_ns(CLOCK_MONOTONIC), rat_clock_ticks(agent->hot->recorder.clock));
 }
 
 void rb_rat_governor_begin(double limit)

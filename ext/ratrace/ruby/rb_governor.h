@@ -12,8 +12,8 @@
  *            below OPEN_TO of the limit, else it waits again. Closed again soon after, its back-off doubles, up to 64 s.
  *
  * Every change is a gate event in the stream; once a second those of closed sites tell what they left out, and at stop
- * all do. Without frame words (rb_hook.c) nothing is ever closed: a return could not be told from that of a recursion's
- * caller.
+ * all do. Without frame words (rb_hook.c) a site closes when none of its frames is open, and none once there was a second
+ * Ractor, whose frames nobody counts.
  *
  * Threads: the main Ractor's, under the GVL, in a callback after its event.
  */
@@ -24,10 +24,15 @@
 
 #include "ruby/rb_agent.h"
 
+struct rb_rat_site;
+
 /* `limit`: own CPU time as a part of the process's, 0 to 1. */
 void rb_rat_governor_begin(double limit);
 
 void rb_rat_governor_beat(struct rb_rat_agent *agent);
+
+/* A site with `closing` set has no open frame. */
+void rb_rat_governor_close(struct rb_rat_agent *agent, struct rb_rat_site *site);
 
 /* The recording ends: tell the stream the last counts and the cost. */
 void rb_rat_governor_end(struct rb_rat_agent *agent);

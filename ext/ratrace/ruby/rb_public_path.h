@@ -10,4 +10,7 @@
 /* CALL, RETURN, C_CALL or C_RETURN. Call it in the hook. */
 void rb_rat_public_event(struct rb_rat_agent *agent, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now);
 
+/* The word of the method frame that runs; 0 = none. */
+uintptr_t rb_rat_public_frame(void);
+
 #endif

@@ -8,6 +8,7 @@
 #include "ruby/rb_cost.h"
 #include "ruby/rb_governor.h"
 #include "ruby/rb_hook.h"
+#include "ruby/rb_public_path.h"
 
 #define COLD __attribute__((noinline, cold))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -51,13 +52,19 @@ static void leave_out(struct rb_rat_site *site)
 
 /* ---------------------------------------------------------------- the main Ractor */
 
+/* Of the frame that calls or returns, as the recorder knows it. */
+static COLD uintptr_t word_of(struct rb_rat_hot *hot, const uintptr_t *arg)
+{
+    return rb_rat_agent_of(hot)->words ? arg[WORD_CFP] : rb_rat_public_frame();
+}
+
 static inline __attribute__((always_inline)) void record_call(struct rb_rat_site *site, struct rb_rat_hot *hot,
                                                               const uintptr_t *arg)
 {
     scope.record(RB_RAT_DATA_OF(hot), (const rb_trace_arg_t *)arg);
     site->calls++;
     site->open++;
-    if (UNLIKELY(site->frame == 0) && hot->recorder.context != NULL && hot->recorder.top->word == arg[WORD_CFP])
+    if (UNLIKELY(site->frame == 0) && hot->recorder.context != NULL && hot->recorder.top->word == word_of(hot, arg))
         site->frame = hot->recorder.top->id;
 }
 
@@ -73,7 +80,7 @@ static void return_closed(struct rb_rat_site *site, struct rb_rat_agent *agent, 
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
     uintptr_t word = arg[WORD_CFP];
-    if (!rb_rat_agent_live(agent))
+    if (!rb_rat_agent_live(agent) || !agent->words)
         return;
     if (recorder->ec != arg[WORD_EC] &&
         !rb_rat_context_enter(agent, arg[WORD_EC], false, rat_clock_ticks(recorder->clock)))
@@ -123,6 +130,8 @@ static COLD void return_careful(struct rb_rat_site *site, VALUE tracepoint)
         return_closed(site, agent, words(tracepoint));
     else
         record_return(site, agent->hot, words(tracepoint));
+    if (UNLIKELY(site->closing) && agent == rb_rat_main_agent && site->open == 0)
+        rb_rat_governor_close(agent, site);
 }
 
 static COLD void call_timed(struct rb_rat_site *site, struct rb_rat_hot *hot, VALUE tracepoint)
@@ -213,6 +222,7 @@ void rb_rat_sites_begin(struct rb_rat_agent *agent)
         struct rb_rat_site *site = scope.sites[i];
         site->closed = !site->asked;
         site->open = site->frame = 0;
+        site->closing = false;
         site->calls = site->seen_calls = site->seen_left_out = site->told_left_out = 0;
         site->closed_ns = site->retry_ns = site->backoff_ns = 0;
         atomic_store_explicit(&site->left_out, 0, memory_order_relaxed);
@@ -229,6 +239,7 @@ void rb_rat_sites_end(void)
     for (uint32_t i = 0; i < scope.count; i++) {
         scope.sites[i]->closed = 1;
         scope.sites[i]->open = 0;
+        scope.sites[i]->closing = false;
     }
     scope.hot = NULL;
 }
@@ -247,6 +258,11 @@ uint32_t rb_rat_site_count(void)
 struct rb_rat_site *rb_rat_site_at(uint32_t index)
 {
     return scope.sites[index];
+}
+
+bool rb_rat_sites_alone(void)
+{
+    return (due() & DUE_RACTORS) == 0;
 }
 
 uint64_t rb_rat_sites_elsewhere(void)

@@ -16,6 +16,9 @@
  * classes share (a `def` that runs more than once) is one site, and a `def` inside a `def` belongs to the outer's.
  *
  * Gate.    Closed: calls are counted in `left_out`, exactly, and nothing else happens. rb_governor.c closes and opens.
+ *          Frames open at the closing return as they should: a return's frame word tells whether it is one of them.
+ *          Without frame words it could not be told from that of a call inside it which was left out; there a gate
+ *          closes when none is open, at the return of the last, and a site that always has one open is not closed.
  * Ractors. Up to Ruby 3.4 a targeted TracePoint fires in every Ractor, in parallel. Which one it is costs a look-up; one that
  *          the hot path saves by comparing the execution context with the recorder's, which is the main Ractor's. With
  *          the gate closed it compares nothing, so from the first Ractor.new on (a TracePoint on that tells) it takes
@@ -44,6 +47,7 @@ struct rb_rat_site {
     uint32_t frame;            /* what its first call was recorded as */
     bool asked;                /* this recording wants it; else its gate stays closed and nothing is told */
     bool exempt;               /* the canary's */
+    bool closing;              /* to be closed when no frame of it is open */
     uint64_t seen_calls, seen_left_out, told_left_out; /* the governor's */
     uint64_t closed_ns, retry_ns, backoff_ns;
 };
@@ -62,6 +66,9 @@ struct rb_rat_site *rb_rat_site_at(uint32_t index);
 
 /* ns that a call and a return take whose gate is closed, beyond an empty function. */
 double rb_rat_site_gate_ns(void);
+
+/* There has been one Ractor only. */
+bool rb_rat_sites_alone(void);
 
 /* Calls in Ractors that are not attached: recorded nowhere. */
 uint64_t rb_rat_sites_elsewhere(void);
