@@ -70,6 +70,36 @@ static struct tally assert_stopped(struct recorder *recorder)
     return tally;
 }
 
+/* ---------------------------------------------------------------- where it cannot begin */
+
+/* With each size of the filesystem something else is the first that finds no room. */
+static void test_a_session_without_room_for_its_names_leaves_the_hosts_descriptors_alone(void **state)
+{
+    (void)state;
+    struct rat_session_options options = small_options(&place);
+    int null = open("/dev/null", O_RDWR), before = dup(STDIN_FILENO), refused = 0;
+    assert_int_equal(dup2(null, STDIN_FILENO), STDIN_FILENO); /* there is one, whoever runs this */
+    for (int kib = 64; kib <= 1024; kib += 16) {
+        char size[64];
+        snprintf(size, sizeof size, "size=%dk,mode=0700", kib);
+        if (mount("none", place.live, "tmpfs", MS_NOSUID | MS_NODEV, size) != 0) {
+            print_message("skipped: cannot mount a tmpfs: %s\n", strerror(errno));
+            skip();
+        }
+        struct rat_session *session;
+        if (rat_session_open(&options, &session, NULL, 0) == RAT_OK)
+            assert_int_equal(rat_session_stop(session, NULL, 0), RAT_OK);
+        else
+            refused++;
+        assert_int_not_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+        assert_int_equal(umount(place.live), 0);
+    }
+    assert_true(refused > 0);
+    dup2(before, STDIN_FILENO);
+    close(before);
+    close(null);
+}
+
 /* ---------------------------------------------------------------- what is written */
 
 static void test_stop_writes_everything(void **state)
@@ -872,6 +902,7 @@ static void test_stats_agree_with_the_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_a_session_without_room_for_its_names_leaves_the_hosts_descriptors_alone),
         TEST(test_stop_writes_everything),
         TEST(test_a_session_without_events_is_one_valid_segment),
         TEST(test_a_session_without_a_lane_is_one_valid_segment),

@@ -131,6 +131,7 @@ enum rat_status rat_session_open(const struct rat_session_options *options, stru
         say(why, why_length, "out of memory");
         return RAT_NO_MEMORY;
     }
+    session->serializer.outlet.writer.fd = -1; /* none is open, where the outlet is freed before it is made */
     session->debug = options->debug;
     status = rat_live_dir(options->live_dir, session->live_dir, sizeof session->live_dir);
     if (status != RAT_OK) {
