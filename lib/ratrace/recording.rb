@@ -11,6 +11,7 @@ module Ratrace
   class Recording
     # Segments, and those still being written or left by a crash.
     PATTERN = "*.ratrace{,.part}"
+    NONE = "no recording in it; make one with `ratrace record`, or finish a killed process's with `ratrace recover`"
     MEMORY_MIN = 16 * 1024 * 1024
 
     # @return [Array<String>] the files
@@ -105,7 +106,7 @@ module Ratrace
       raise ReadError, "#{path}: neither a file nor a directory" unless File.directory?(path)
 
       files = Dir.glob(PATTERN, base: path).sort
-      raise ReadError, "#{path}: no recording in it; make one with `ratrace record`" if files.empty?
+      raise ReadError, "#{path}: #{NONE}" if files.empty?
 
       files.map { |file| File.join(path, file) }
     rescue SystemCallError => e

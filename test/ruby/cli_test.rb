@@ -62,8 +62,9 @@ class CLITest < Minitest::Test
   def test_without_an_argument_and_a_recording_the_directory_is_named
     Dir.mktmpdir do |empty|
       READERS.product([empty, "/nowhere"]).each do |name, dir|
-        assert_equal ["", "ratrace: #{name}: no file or directory given, and no recording in #{dir}; make one with " \
-                          "`ratrace record`, or name another; see `ratrace #{name} --help`\n", 2],
+        assert_equal ["", "ratrace: #{name}: no file or directory given, and #{dir}: no recording in it; make one with " \
+                          "`ratrace record`, or finish a killed process's with `ratrace recover`; see `ratrace #{name} " \
+                          "--help`\n", 2],
                      ratrace(name, env: { "RATRACE_OUT_DIR" => dir })
       end
     end

@@ -119,7 +119,8 @@ class ReportTest < Minitest::Test
     Dir.mktmpdir do |dir|
       _, err, status = ratrace("report", dir)
 
-      assert_equal ["ratrace: report: #{dir}: no recording in it; make one with `ratrace record`\n", 1], [err, status]
+      assert_equal ["ratrace: report: #{dir}: no recording in it; make one with `ratrace record`, or finish a killed " \
+                    "process's with `ratrace recover`\n", 1], [err, status]
     end
   end
 

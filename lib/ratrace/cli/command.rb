@@ -69,8 +69,7 @@ module Ratrace
         dir = Configuration.new(env: @env).out_dir
         return dir unless Dir.glob(Recording::PATTERN, base: dir).empty?
 
-        raise UsageError, "no file or directory given, and no recording in #{dir}; make one with `ratrace record`, " \
-                          "or name another; see `ratrace #{name} --help`"
+        raise UsageError, "no file or directory given, and #{dir}: #{Recording::NONE}; see `ratrace #{name} --help`"
       end
 
       def name
