@@ -25,7 +25,7 @@ module Ratrace
       # @raise [ReadError] when the only ones that may be meant cannot be read
       def find(target, live_dir: nil, except: [], **options)
         files = Native.live_files(live_dir).reject { |file| except.include?(file[:name]) }
-        found = files.select { |file| file[:pid] && match?(file, target) }.sort_by { |file| file[:pid] }
+        found = files.select { |file| file[:live] && match?(file, target) }.sort_by { |file| file[:pid] }
         broken = files.find { |file| file[:error] && meant?(file[:holder], target) }
         raise ReadError, "#{broken[:name]}: cannot be looked at: #{broken[:error]}" if found.empty? && broken
 
@@ -55,7 +55,7 @@ module Ratrace
       def open(file, live_dir, options)
         new(file, live_dir, **options)
       rescue ReadError
-        raise if Native.live_files(live_dir).any? { |other| other[:name] == file[:name] }
+        raise if Native.live_files(live_dir).any? { |other| other[:name] == file[:name] && other[:live] != false }
       end
     end
 

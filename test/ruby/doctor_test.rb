@@ -138,6 +138,15 @@ class DoctorTest < Minitest::Test
     assert_equal [0, []], findings
   end
 
+  def test_what_a_process_left_that_was_killed_before_it_wrote_is_one_more
+    run_process(RbConfig.ruby, "-I#{LIB}", "-rratrace", "-e", "Ratrace.start; Process.kill(:KILL, $$)",
+                env: { "RATRACE_OUT_DIR" => trace_dir })
+    assert_empty Dir.glob("*", base: trace_dir)
+    assert_finding("warning", /\Aunfinished segments of dead processes: 1\z/, /ratrace recover #{trace_dir}/, "leftovers")
+    assert run_process(RbConfig.ruby, EXE, "recover", trace_dir).success?
+    assert_equal [0, []], findings
+  end
+
   def test_a_living_process_left_nothing
     run_code("require 'ratrace'; Ratrace.start; Ratrace.flush; puts; $stdout.flush; $stdin.read", env: { "RATRACE_OUT_DIR" => trace_dir }) do |_, stdin, out|
       out.gets

@@ -95,8 +95,9 @@ static VALUE live_file(int dir, const char *name)
     if (status == RAT_OK) {
         bool live = rat_live_view_is_live(&view) && !rat_live_view_is_other_boot(&view);
         describe(hash, view.head);
+        rb_rat_set(hash, "live", live ? Qtrue : Qfalse);
         rat_live_view_close(&view);
-        return live ? hash : Qnil;
+        return hash;
     }
     if (status == RAT_NOT_FOUND || status == RAT_BUSY || status == RAT_TORN)
         return Qnil; /* gone, or being made */
@@ -105,8 +106,8 @@ static VALUE live_file(int dir, const char *name)
     return hash;
 }
 
-/* live_files(live_dir) -> [{name:, pid:, service:, host:, ruby:, out_dir:, start_ns:} or {name:, error:, holder:}], of
- * living processes but this one; holder: pid of who has what cannot be read, 0 = nobody */
+/* live_files(live_dir) -> [{name:, live:, pid:, service:, host:, ruby:, out_dir:, start_ns:} or {name:, error:, holder:}]
+ * of all processes but this one; live: does it run? holder: pid of who has what cannot be read, 0 = nobody */
 static VALUE native_live_files(VALUE self, VALUE live_dir)
 {
     (void)self;

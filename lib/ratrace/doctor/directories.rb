@@ -110,7 +110,7 @@ module Ratrace
 
       def leftovers(dir)
         parts = Dir.each_child(dir).lazy.select { |name| name.end_with?(".ratrace.part") }.first(LISTED_MAX)
-        dead = parts.count { |name| abandoned?(File.join(dir, name)) }
+        dead = parts.count { |name| abandoned?(File.join(dir, name)) } + unwritten(dir, parts)
         poison = File.join(dir, "poison")
         refused = File.directory?(poison) ? Dir.children(poison).size : 0
         if dead.positive?
@@ -119,6 +119,15 @@ module Ratrace
           add("leftovers", "ok", "none; segments being written: #{parts.size}")
         end
         add("leftovers", "warning", "segments that the endpoint refused: #{refused}", "see #{poison}; the number in a name is the HTTP status") if refused.positive?
+      end
+
+      # Of these there is nothing in the directory yet, only memory. A segment's name tells the beginning of its session.
+      def unwritten(dir, parts)
+        Native.live_files(@configuration.live_dir).count do |file|
+          file[:live] == false && file[:out_dir] == File.realpath(dir) && parts.none? { |name| name.include?("-#{file[:name][0, 8]}-") }
+        end
+      rescue Error
+        0 # told of live_dir
       end
 
       # The owner of a part file holds a lock on it for as long as it lives.
