@@ -106,8 +106,9 @@ static VALUE live_file(int dir, const char *name)
     return hash;
 }
 
-/* live_files(live_dir) -> [{name:, live:, pid:, service:, host:, ruby:, out_dir:, start_ns:} or {name:, error:, holder:}]
- * of all processes but this one; live: does it run? holder: pid of who has what cannot be read, 0 = nobody */
+/* live_files(live_dir) -> [{name:, live:, pid:, service:, host:, ruby:, out_dir:, start_ns:} or
+ * {name:, error:, holder:}], of processes but this one; live: is it running? holder: pid of who has what cannot be
+ * read, 0 = nobody */
 static VALUE native_live_files(VALUE self, VALUE live_dir)
 {
     (void)self;
