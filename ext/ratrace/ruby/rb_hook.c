@@ -213,6 +213,26 @@ static COLD void c_return_cold(struct rb_rat_hot *hot, const uintptr_t *arg, uin
     recorder->ec = arg[WORD_EC];
 }
 
+/* ---------------------------------------------------------------- the public path */
+
+static COLD void time_public(struct rb_rat_agent *agent, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now)
+{
+    struct rat_recorder *recorder = &agent->hot->recorder;
+    recorder->audit = RB_RAT_COST_SAMPLE;
+    rb_rat_public_event(agent, arg, event, now);
+    if (agent->main)
+        rb_rat_cost_sample(rat_clock_ticks(recorder->clock) - now);
+}
+
+/* Nothing is audited here, so that count says which event is timed. */
+static inline void public_event(struct rb_rat_hot *hot, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now)
+{
+    if (UNLIKELY(--hot->recorder.audit == 0))
+        time_public(rb_rat_agent_of(hot), arg, event, now);
+    else
+        rb_rat_public_event(rb_rat_agent_of(hot), arg, event, now);
+}
+
 /* ---------------------------------------------------------------- the hook */
 
 #define BEGIN_EVENTS (RUBY_EVENT_THREAD_BEGIN | RUBY_EVENT_FIBER_SWITCH)
@@ -239,7 +259,7 @@ static COLD void elsewhere(struct rb_rat_hot *hot, const uintptr_t *arg, uint64_
         return;
     }
     if (!agent->words) {
-        rb_rat_public_event(agent, public_arg(arg), event, now);
+        public_event(hot, public_arg(arg), event, now);
         return;
     }
     if (!rb_rat_context_enter(agent, arg[WORD_EC], false, now))
@@ -329,7 +349,7 @@ static void rat_hook_public(VALUE data, const rb_trace_arg_t *arg)
     if ((event & BEGIN_EVENTS) != 0)
         begin_event(rb_rat_agent_of(hot), event);
     else
-        rb_rat_public_event(rb_rat_agent_of(hot), event_arg, event, rat_clock_ticks(hot->recorder.clock));
+        public_event(hot, event_arg, event, rat_clock_ticks(hot->recorder.clock));
 }
 
 rb_rat_hook *rb_rat_hook_function(const struct rb_rat_agent *agent)

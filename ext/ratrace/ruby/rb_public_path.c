@@ -2,7 +2,6 @@
 
 #include "ruby/rb_base.h"
 #include "ruby/rb_context.h"
-#include "ruby/rb_cost.h"
 #include "ruby/rb_name.h"
 #include "ruby/rb_stack.h"
 
@@ -10,7 +9,7 @@
 
 /* The method frame that runs, as rb_profile_frames names it: it stays the same as long as the frame lives, but for a
  * define_method body, whose value is its block's and may move under compaction. 0 = none. */
-uintptr_t rb_rat_public_frame(void)
+static uintptr_t frame_word(void)
 {
     VALUE frame;
     return rb_profile_frames(0, 1, &frame, NULL) == 1 ? (uintptr_t)frame : 0;
@@ -40,7 +39,7 @@ static int32_t name_of_call(struct rb_rat_agent *agent, rb_trace_arg_t *arg, uin
     int32_t id = rb_rat_name_event(agent->names, arg, false);
     /* a define_method body's value is the block's, one for all methods made of it: never cached. The frame may have
      * moved if a GC ran: ask again. */
-    VALUE frame = (VALUE)rb_rat_public_frame();
+    VALUE frame = (VALUE)frame_word();
     if (frame != 0 && !NIL_P(rb_profile_frame_method_name(frame)))
         *rb_rat_cache_slot(agent->hot, frame) = (struct rb_rat_cached){.key = frame, .id = id};
     return id;
@@ -50,11 +49,11 @@ static void tell_call(struct rb_rat_agent *agent, rb_trace_arg_t *arg, bool is_c
 {
     agent->calling = true;
     struct rat_recorder *recorder = &agent->hot->recorder;
-    int32_t id = is_c ? rb_rat_name_event(agent->names, arg, true) : name_of_call(agent, arg, rb_rat_public_frame());
+    int32_t id = is_c ? rb_rat_name_event(agent->names, arg, true) : name_of_call(agent, arg, frame_word());
     repair(agent, now);
     if (rat_recorder_above_base(recorder) == 0)
         rb_rat_base_call(agent, is_c ? 0 : 1, 0, now);
-    uintptr_t word = rb_rat_public_frame(); /* of a C event: the caller's */
+    uintptr_t word = frame_word(); /* of a C event: the caller's */
     bool told = id > 0 && !(is_c && rat_recorder_is_in_hidden(recorder, word));
     *(is_c ? &agent->hidden_c_calls : &agent->hidden_calls) += !told;
     rat_recorder_call(recorder, is_c ? RAT_EVENT_C_CALL : RAT_EVENT_CALL, is_c ? 0 : word,
@@ -72,7 +71,7 @@ static int64_t find_entry(struct rb_rat_agent *agent, rb_trace_arg_t *arg, bool 
         int32_t id = rb_rat_name_event(agent->names, arg, true);
         return rat_recorder_find_id(recorder, id > 0 ? (uint32_t)id : RAT_FRAME_HIDDEN);
     }
-    uintptr_t word = rb_rat_public_frame();
+    uintptr_t word = frame_word();
     int64_t depth = word != 0 ? rat_recorder_find(recorder, word) : -1;
     if (depth >= 0 || word == 0 || !NIL_P(rb_profile_frame_method_name((VALUE)word)))
         return depth;
@@ -112,7 +111,7 @@ static bool put_plain(struct rb_rat_agent *agent, rb_event_flag_t event, uint64_
     struct rat_entry *top = recorder->top, *entries = recorder->context->entries;
     if (top >= recorder->limit || top <= entries + recorder->context->base || top >= entries + DEEP)
         return false;
-    uintptr_t word = rb_rat_public_frame();
+    uintptr_t word = frame_word();
     if (event == RUBY_EVENT_CALL) {
         const struct rb_rat_cached *cached = rb_rat_cache_slot(agent->hot, word);
         int32_t id = cached->id;
@@ -154,7 +153,7 @@ static inline bool context_stays(struct rb_rat_agent *agent)
     return true;
 }
 
-static inline void tell_event(struct rb_rat_agent *agent, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now)
+void rb_rat_public_event(struct rb_rat_agent *agent, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now)
 {
     struct rat_recorder *recorder = &agent->hot->recorder;
     if (!context_stays(agent)) {
@@ -181,14 +180,7 @@ static inline void tell_event(struct rb_rat_agent *agent, rb_trace_arg_t *arg, r
     }
 }
 
-void rb_rat_public_event(struct rb_rat_agent *agent, rb_trace_arg_t *arg, rb_event_flag_t event, uint64_t now)
+uintptr_t rb_rat_public_frame(void)
 {
-    struct rat_recorder *recorder = &agent->hot->recorder;
-    bool timed = --recorder->audit == 0; /* nothing is audited here: the count is free */
-    tell_event(agent, arg, event, now);
-    if (__builtin_expect(timed, 0)) {
-        recorder->audit = RB_RAT_COST_SAMPLE;
-        if (agent->main)
-            rb_rat_cost_sample(rat_clock_ticks(recorder->clock) - now);
-    }
+    return frame_word();
 }
