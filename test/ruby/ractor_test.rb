@@ -181,6 +181,30 @@ class RactorTest < Minitest::Test
     assert_sound(out_dir)
   end
 
+  def test_a_ractor_attached_to_a_recording_that_stopped_counts_as_not_attached_in_the_next
+    skip "Ractors do not see it" if RUBY_VERSION >= "4"
+    out = record_code(<<~RUBY)
+      def Work.first = 1
+      Ratrace.start(out_dir: File.join(OUT, "first"), trace: { methods: "Work.first" })
+      ractor = Ractor.new do
+        Ratrace.attach
+        10.times { Work.first }
+        Ractor.yield :on
+        Ractor.receive
+        20.times { Work.tick }
+      end
+      ractor.take
+      Ratrace.stop
+      Ratrace.start(out_dir: OUT, trace: { methods: "Work.tick" })
+      ractor.send(:go)
+      ractor.take
+      p Ratrace.stats[:not_attached]
+      Ratrace.stop
+    RUBY
+    assert_equal "20\n", out
+    assert_equal 10, calls_in(File.join(out_dir, "first")).fetch("first")
+  end
+
   def test_a_ractor_may_end_without_detaching
     record_code(<<~RUBY)
       Ratrace.start(out_dir: OUT)

@@ -91,10 +91,12 @@ static void return_closed(struct rb_rat_site *site, struct rb_rat_agent *agent, 
 
 /* ---------------------------------------------------------------- the careful way */
 
-/* Another context than the last, another Ractor, a forked child. NULL: nobody records this. */
+/* Another context than the last, another Ractor, a forked child. NULL: nobody records this. A Ractor that attached to an
+ * earlier recording has not attached to this one. */
 static struct rb_rat_agent *whose(void)
 {
-    return scope.hot != NULL ? rb_rat_agent_current() : NULL;
+    struct rb_rat_agent *agent = scope.hot != NULL ? rb_rat_agent_current() : NULL;
+    return agent != NULL && agent->start == rb_rat_main_agent->start ? agent : NULL;
 }
 
 static COLD void call_careful(struct rb_rat_site *site, VALUE tracepoint)
