@@ -17,6 +17,7 @@ module Ratrace
     SIZE_UNITS = { "" => 1, "K" => 1024, "M" => 1024**2, "G" => 1024**3 }.freeze
     BOOLEANS = { "1" => true, "true" => true, "yes" => true, "on" => true,
                  "0" => false, "false" => false, "no" => false, "off" => false }.freeze
+    PORTS = (1..65_535).freeze
     URL = %r{\A(?<scheme>[a-z][a-z0-9+]*)://(?<user>[^/?#@]*@)?(?<host>\[[0-9a-f:.]+\]|[^/?#@:\[\]\s]+)(?<port>:\d{1,5})?(?:[/?#]\S*)?\z}i.freeze
     HEADER_NAME = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\z/.freeze
     # In a list of files and methods: "Shop#sell", "Billing::*#charge", "Shop.open".
@@ -216,6 +217,7 @@ module Ratrace
     def check_url(value)
       parts = URL.match(value) if text?(value) && value.valid_encoding?
       refuse unless parts && choices.include?(parts[:scheme].downcase)
+      refuse("a port between 1 and 65535") unless parts[:port].nil? || PORTS.cover?(parts[:port][1..].to_i)
       refuse("a URL without user and password") if parts[:user] && name != :proxy
       limit(value).dup.freeze
     end

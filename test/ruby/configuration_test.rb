@@ -56,7 +56,7 @@ class ConfigurationTest < Minitest::Test
     trace: ["app/**/*.rb,Billing::*#charge,Shop.open",
             { files: ["app/**/*.rb"], methods: ["Billing::*#charge", "Shop.open"] }],
     export_headers: ["X-Team=a b", { "X-Team" => "a b" }], clock: %w[monotonic monotonic],
-    export_url: ["http://localhost:80/x", "http://localhost:80/x"]
+    export_url: ["http://localhost:65535/x", "http://localhost:65535/x"]
   }.freeze
 
   TEXTS.each do |name, (text, value)|
@@ -125,7 +125,8 @@ class ConfigurationTest < Minitest::Test
     period: [0, "1", nil, 1e9], slot_size: [1, 65_537, "64K"], segment_size: [65_535, 2**40], file_mode: [0o644, "0600", 0],
     max_overhead: [0, 1.1], shutdown_deadline: [-1, 61], tags: [[], { "a" => "b\nc" }, { [] => 1 }], service: ["", "a\nb", 5],
     trace: ["app", {}, { file: "x" }, { methods: "charge" }, { files: [] }], clock: %w[tsc], export_method: %w[GET],
-    export_url: ["ftp://x/", "x", "http://", "http://user:pw@host/"], export_headers: [{ "a b" => "c" }, { "a" => "b\r\nc" }],
+    export_url: ["ftp://x/", "x", "http://", "http://user:pw@host/", "http://host:0/", "http://host:65536/"],
+    export_headers: [{ "a b" => "c" }, { "a" => "b\r\nc" }],
     metrics_file: ["/tmp", ""], enabled: ["on", 1], export_token_file: ["/tmp"]
   }.freeze
 

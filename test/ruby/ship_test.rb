@@ -435,6 +435,15 @@ class ShipTest < Minitest::Test
     end
   end
 
+  def test_a_port_that_is_none_is_told_at_once
+    %w(http://h:99999/ http://h:0/ http://h:abc/x http://h:/ http://[::1/ http://[::1]x/).each do |url|
+      out, err, status = ratrace_in_process("ship", dir, "--to", url, "--once")
+
+      assert_equal ["", 2], [out, status], url
+      assert_match(/url: .* is not allowed; use .* with a port between 1 and 65535\n/, err)
+    end
+  end
+
   def test_a_token_does_not_go_over_plain_http
     %w[http://example.com/ http://127.0.0.1.example.com/ http://localhost.example.com:80/].each do |url|
       _, err, status = ratrace_in_process("ship", dir, "--to", url, env: { "RATRACE_SHIP_TOKEN" => "sesame-open" })

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -27,6 +28,19 @@ static bool is_plain(const char *text)
     return true;
 }
 
+/* After the host comes a port, or none, and then the path. */
+static bool has_sound_port(const char *host)
+{
+    const char *end = host + strcspn(host, host[0] == '[' ? "]/?#" : ":/?#");
+    if (host[0] == '[' && *end++ != ']')
+        return false;
+    size_t digits = *end == ':' ? strspn(end + 1, "0123456789") : 0;
+    if (*end == ':' && (digits < 1 || digits > 5 || strtoul(end + 1, NULL, 10) - 1 >= 65535))
+        return false;
+    end += *end == ':' ? digits + 1 : 0;
+    return *end == '\0' || strchr("/?#", *end) != NULL;
+}
+
 static enum rat_status check_url(const char *name, const char *url, const char *allowed, char *why, size_t length)
 {
     char shown[512];
@@ -36,6 +50,9 @@ static enum rat_status check_url(const char *name, const char *url, const char *
         return refuse(why, length, "%s: %s is not allowed; use %s", name, shown, allowed);
     if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
         return refuse(why, length, "%s: %s must not carry a user or password; use a token or a header", name, shown);
+    if (!has_sound_port(host))
+        return refuse(why, length, "%s: %s is not allowed; use %s, with a port between 1 and 65535", name, shown,
+                      allowed);
     if (strchr(url, '#') != NULL || strlen(url) > RAT_HTTP_URL_MAX / 2)
         return refuse(why, length, "%s: %s is not allowed; use an address of at most %d bytes without a fragment", name,
                       shown, RAT_HTTP_URL_MAX / 2);
