@@ -446,6 +446,26 @@ static void a_socket_the_host_closed_is_given_up(void **state)
         close(other);
 }
 
+/* Between the question and the answer, and another socket of its own has the number by now. */
+static void a_connection_the_host_closed_is_left_to_it(void **state)
+{
+    (void)state;
+    int asker = ask("status\n", 7), number = open("/dev/null", O_RDONLY | O_CLOEXEC), ends[2];
+    close(number); /* the lowest that is free: the connection's */
+    assert_int_equal(rat_control_wait(&control, LONG_MS, request), RAT_OK);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    assert_int_equal(dup2(ends[0], number), number);
+    rat_control_reply(&control, "ok", 2);
+    char byte;
+    assert_int_equal(recv(ends[1], &byte, 1, 0), -1);
+    rat_control_abandon(&control);
+    assert_true(fcntl(number, F_GETFD) >= 0);
+    close(number);
+    close(ends[0]);
+    close(ends[1]);
+    close(asker);
+}
+
 static void a_child_that_abandons_leaves_it_to_its_parent(void **state)
 {
     (void)state;
@@ -486,6 +506,7 @@ int main(void)
         TEST(another_users_dead_socket_stays),
         TEST(a_directory_has_a_bound_and_none_is_an_error),
         TEST(a_socket_the_host_closed_is_given_up),
+        TEST(a_connection_the_host_closed_is_left_to_it),
         TEST(a_child_that_abandons_leaves_it_to_its_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static enum rat_status listen_in(struct rat_control *control, const char *dir, i
 
 enum rat_status rat_control_open(struct rat_control *control, const char *dir, char *why, size_t why_length)
 {
-    *control = (struct rat_control){.fd = -1, .client = -1};
+    *control = (struct rat_control){.fd = -1, .client = RAT_HANDLE_NONE};
     int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     enum rat_status status = dir_fd >= 0 ? listen_in(control, dir, dir_fd) : rat_status_from_errno(errno);
     if (dir_fd >= 0)
@@ -145,16 +145,9 @@ static bool is_ours(const struct rat_control *control)
            file.st_ino == control->inode;
 }
 
-static void hang_up(struct rat_control *control)
-{
-    if (control->client >= 0)
-        close(control->client);
-    control->client = -1;
-}
-
 void rat_control_abandon(struct rat_control *control)
 {
-    hang_up(control);
+    rat_handle_close(&control->client);
     if (is_ours(control))
         close(control->fd);
     control->fd = -1;
@@ -175,7 +168,7 @@ void rat_control_close(struct rat_control *control)
 /* Poll until `deadline_ns`; false when it has passed. A signal only means to look at the clock again. */
 static bool ready_by(int fd, short events, uint64_t deadline_ns)
 {
-    for (;;) {
+    while (fd >= 0) {
         uint64_t now = rat_clock_ns(CLOCK_MONOTONIC);
         if (now >= deadline_ns)
             return false;
@@ -186,6 +179,7 @@ static bool ready_by(int fd, short events, uint64_t deadline_ns)
         if (ready < 0 && errno != EINTR)
             return false;
     }
+    return false;
 }
 
 static uint64_t patience(void)
@@ -202,12 +196,12 @@ static bool is_our_user(int client)
 }
 
 /* A line of printable bytes, without its end. */
-static bool read_request(int client, char request[RAT_CONTROL_REQUEST_MAX])
+static bool read_request(const struct rat_handle *client, char request[RAT_CONTROL_REQUEST_MAX])
 {
     size_t have = 0;
     uint64_t deadline = patience();
-    while (have < RAT_CONTROL_REQUEST_MAX && ready_by(client, POLLIN, deadline)) {
-        ssize_t got = recv(client, request + have, RAT_CONTROL_REQUEST_MAX - have, 0);
+    while (have < RAT_CONTROL_REQUEST_MAX && ready_by(rat_handle_fd(client), POLLIN, deadline)) {
+        ssize_t got = recv(rat_handle_fd(client), request + have, RAT_CONTROL_REQUEST_MAX - have, 0);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got <= 0)
@@ -226,7 +220,7 @@ static bool read_request(int client, char request[RAT_CONTROL_REQUEST_MAX])
 
 enum rat_status rat_control_wait(struct rat_control *control, int timeout_ms, char request[RAT_CONTROL_REQUEST_MAX])
 {
-    hang_up(control);
+    rat_handle_close(&control->client);
     if (!is_ours(control)) {
         control->fd = -1;
         return RAT_IO;
@@ -234,23 +228,24 @@ enum rat_status rat_control_wait(struct rat_control *control, int timeout_ms, ch
     struct pollfd polled = {.fd = control->fd, .events = POLLIN};
     if (poll(&polled, 1, timeout_ms) <= 0)
         return RAT_END;
-    control->client = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (control->client < 0) {
+    int client = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             (void)poll(NULL, 0, timeout_ms); /* no descriptor is free: it still waits, and we would spin */
         return RAT_END;
     }
-    if (is_our_user(control->client) && read_request(control->client, request))
+    rat_handle_hold(&control->client, client);
+    if (is_our_user(client) && read_request(&control->client, request))
         return RAT_OK;
-    hang_up(control);
+    rat_handle_close(&control->client);
     return RAT_END;
 }
 
 void rat_control_reply(struct rat_control *control, const char *bytes, size_t length)
 {
     uint64_t deadline = patience();
-    while (control->client >= 0 && length > 0 && ready_by(control->client, POLLOUT, deadline)) {
-        ssize_t sent = send(control->client, bytes, length, MSG_NOSIGNAL);
+    while (length > 0 && ready_by(rat_handle_fd(&control->client), POLLOUT, deadline)) {
+        ssize_t sent = send(rat_handle_fd(&control->client), bytes, length, MSG_NOSIGNAL);
         if (sent < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (sent < 0)
@@ -258,5 +253,5 @@ void rat_control_reply(struct rat_control *control, const char *bytes, size_t le
         bytes += sent;
         length -= (size_t)sent;
     }
-    hang_up(control);
+    rat_handle_close(&control->client);
 }

@@ -17,13 +17,15 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/handle.h"
 #include "base/status.h"
 
 #define RAT_CONTROL_REQUEST_MAX 64
 #define RAT_CONTROL_PATIENCE_MS 1000
 
 struct rat_control {
-    int fd, client; /* -1 = none */
+    int fd; /* -1 = none */
+    struct rat_handle client;
     dev_t device, file_device;
     ino_t inode, file_inode;
     char path[1200];

@@ -8,7 +8,7 @@
 #include "ruby/rb_status.h"
 
 /* One a process. Used by one Ruby thread, which gives the GVL up while it waits or writes. */
-static struct rat_control control = {.fd = -1, .client = -1};
+static struct rat_control control = {.fd = -1, .client = {.fd = -1}};
 
 struct opening {
     const char *dir;
