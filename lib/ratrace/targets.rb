@@ -228,11 +228,14 @@ module Ratrace
       iseq.trace_points.any? { |_line, event| event == :call }
     end
 
+    # TracePoints of an earlier recording that stayed on: beside other Ractors ObjectSpace shows none to a stop.
     def trace_body(iseq)
-      return if seen(iseq) == @generation
+      generation, stayed = seen(iseq)
+      return if generation == @generation
 
-      see(iseq, @generation)
-      trace(iseq, iseq, together: false)
+      stayed&.each { |point| point.disable if point.enabled? }
+      see(iseq, [@generation, points = []])
+      trace(iseq, iseq, together: false, points: points)
     end
 
     def watch_ends(iseq)
@@ -313,13 +316,13 @@ module Ratrace
 
     # ---------------------------------------------------------------- TracePoints
 
-    def trace(target, iseq, together:, label: iseq.base_label, exempt: false)
+    def trace(target, iseq, together:, label: iseq.base_label, exempt: false, points: [])
       key = "#{label} (#{iseq.path}:#{iseq.first_lineno})"
       index = Targets.sites[key] ||= Native.site_new(exempt)
       return fail(RangeError.new("there are too many methods")) unless index
 
       @count += 1 if Native.site_ask(index) && !exempt
-      Native.site_tracepoints(index, together).each { |point| ENABLE.bind_call(point, target: target) } if target
+      points.concat(Native.site_tracepoints(index, together)).each { |point| ENABLE.bind_call(point, target: target) } if target
     rescue ArgumentError
       @untraceable << "#{key} (no events)"
     end

@@ -205,6 +205,21 @@ class RactorTest < Minitest::Test
     assert_equal 10, calls_in(File.join(out_dir, "first")).fetch("first")
   end
 
+  def test_what_was_stopped_beside_a_ractor_tells_no_call_twice_when_it_starts_again
+    record_code(<<~RUBY)
+      Ratrace.start(out_dir: File.join(OUT, "first"), trace: { methods: "Work.tick" })
+      Ractor.new { nil }.then { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      Ratrace.stop
+      2.times do
+        Ratrace.start(out_dir: OUT, trace: { methods: "Work.tick" })
+        10.times { Work.tick }
+        Ratrace.stop
+      end
+    RUBY
+    assert_equal({ 1 => 20 }, ticks_by_lane)
+    assert_sound(out_dir)
+  end
+
   def test_a_ractor_may_end_without_detaching
     record_code(<<~RUBY)
       Ratrace.start(out_dir: OUT)
