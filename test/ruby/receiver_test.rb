@@ -263,12 +263,12 @@ class ReceiverTest < Minitest::Test
     serving("--max-uploads", "1") do |server|
       held = server.connect
       held.write("PUT /segments/#{NAME} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n" \
-                 "Content-Length: #{segment.bytesize}\r\n\r\n")
-      answer = nil
-      within { sleep 0.02 until (answer = server.put(OTHER, other)).status == 503 } # the first may not be read yet
+                 "Content-Length: #{segment.bytesize}\r\nExpect: 100-continue\r\n\r\n")
+      assert_equal ["HTTP/1.1 100 Continue\r\n", "\r\n"], within { Array.new(2) { held.gets } } # it has taken this one
+      answer = server.put(OTHER, other)
       held.write(segment)
 
-      assert_equal "1", answer.headers["retry-after"]
+      assert_equal [503, "1"], [answer.status, answer.headers["retry-after"]]
       assert_equal 201, server.answer(held).status
       within { sleep 0.02 until [200, 201].include?(server.put(OTHER, other).status) }
     ensure
