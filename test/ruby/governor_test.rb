@@ -49,6 +49,21 @@ class GovernorTest < Minitest::Test
     eval(run_well("#{PRELUDE}#{code}\nRatrace.stop\np result\n", out_dir, timeout: 90, **options))
   end
 
+  def run_recursion(env = {})
+    code = <<~RUBY
+      work = Work.new
+      calls = 0
+      again = lambda do
+        work.again(2000)
+        calls += 2001
+      end
+      again.call until closed > 0
+      again.call
+      result = { "again" => calls }
+    RUBY
+    run_work(code, env: { "RUBY_THREAD_VM_STACK_SIZE" => (8 << 20).to_s, **env })
+  end
+
   # By adding up in C: these are millions of events.
   def recorded
     Ratrace::Recording.new(out_dir).profile[:rows].to_h { |row| [row[:frame][:method], row[:calls]] }
@@ -118,16 +133,7 @@ class GovernorTest < Minitest::Test
 
   # Frames that were open when their gate closed return as they should; calls made meanwhile do not disturb them.
   def test_a_recursion_that_is_closed_in_its_middle_ends_right
-    code = <<~RUBY
-      work = Work.new
-      calls = 0
-      until closed > 0
-        work.again(2000)
-        calls += 2001
-      end
-      result = { "again" => calls }
-    RUBY
-    assert_all_accounted_for(run_work(code, env: { "RUBY_THREAD_VM_STACK_SIZE" => (8 << 20).to_s }))
+    assert_all_accounted_for(run_recursion)
     assert_equal 0, account_of(out_dir)[:sessions].sum { |session| session[:unwound] }
   end
 
@@ -180,19 +186,8 @@ class GovernorTest < Minitest::Test
 
   # There a return does not tell which of a method's frames it ends: the gate waits for the last.
   def test_without_frame_words_a_recursion_ends_before_it_is_closed
-    code = <<~RUBY
-      work = Work.new
-      calls = 0
-      until closed > 0
-        work.again(2000)
-        calls += 2001
-      end
-      work.again(2000)
-      result = { "again" => calls + 2001 }
-    RUBY
-    env = PUBLIC_PATH.merge("RUBY_THREAD_VM_STACK_SIZE" => (8 << 20).to_s)
-    assert_all_accounted_for(run_work(code, env: env))
-    assert_equal [0, 0], %i[unmatched unwound].map { |what| account_of(out_dir)[:sessions].sum { |session| session[what] } }
+    assert_all_accounted_for(run_recursion(PUBLIC_PATH))
+    assert_equal [0, 0], (%i[unmatched unwound].map { |what| account_of(out_dir)[:sessions].sum { |session| session[what] } })
     assert_equal 0, recorded["again"] % 2001
   end
 
