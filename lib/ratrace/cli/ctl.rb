@@ -48,12 +48,21 @@ module Ratrace
           read(socket)
         end
       rescue Errno::ENOENT, Errno::ECONNREFUSED
-        raise Error, "there is no process #{pid}" unless @options[:dir] || File.directory?("/proc/#{pid}")
+        raise Error, "there is no process #{pid}" if @options[:dir].nil? && gone?(pid)
 
         raise Error, "process #{pid} does not listen in #{dir}; is it recorded as a service, for a second at least? " \
                      "--dir names its output directory"
       rescue Errno::EPIPE, Errno::ECONNRESET
         raise Error, "process #{pid} hung up: it is ending, or belongs to another user, and hears only that one"
+      end
+
+      def gone?(pid)
+        Process.kill(0, pid)
+        false
+      rescue Errno::EPERM
+        false
+      rescue Errno::ESRCH, RangeError
+        true
       end
 
       # Where its socket was bound, as the kernel tells it; it got its name from a temporary one.
