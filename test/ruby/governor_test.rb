@@ -92,6 +92,24 @@ class GovernorTest < Minitest::Test
     assert verified.success?, verified.out
   end
 
+  def run_until_it_opens(env = {})
+    code = <<~RUBY
+      calls = burn(-> { closed > 0 })
+      work = Work.new
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 120
+      until closed.zero?
+        abort "stays closed" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+        seldom { work.hot }
+        calls["hot"] += 1
+      end
+      work.hot
+      result = calls.merge("hot" => calls["hot"] + 1)
+    RUBY
+    calls = run_work(code, env: env)
+    assert_all_accounted_for(calls)
+    refute_nil omissions.first[:to_ns]
+  end
+
   def test_a_busy_method_is_counted_instead_and_every_call_is_accounted_for
     calls = run_work("first = burn(-> { closed > 0 })\nrounds = 0\nresult = burn(-> { (rounds += 1) > 20 })\n" \
                      "result = first.merge(result) { |_, before, after| before + after }")
@@ -114,21 +132,7 @@ class GovernorTest < Minitest::Test
   end
 
   def test_a_gate_opens_again_when_the_method_is_called_less
-    code = <<~RUBY
-      calls = burn(-> { closed > 0 })
-      work = Work.new
-      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 120
-      until closed.zero?
-        abort "stays closed" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
-        seldom { work.hot }
-        calls["hot"] += 1
-      end
-      work.hot
-      result = calls.merge("hot" => calls["hot"] + 1)
-    RUBY
-    calls = run_work(code)
-    assert_all_accounted_for(calls)
-    refute_nil omissions.first[:to_ns]
+    run_until_it_opens
   end
 
   # Frames that were open when their gate closed return as they should; calls made meanwhile do not disturb them.
@@ -169,19 +173,8 @@ class GovernorTest < Minitest::Test
   end
 
   def test_without_frame_words_every_call_is_accounted_for_too
-    code = <<~RUBY
-      calls = burn(-> { closed > 0 })
-      work = Work.new
-      until closed.zero?
-        seldom { work.warm }
-        calls["warm"] += 1
-      end
-      work.hot
-      result = calls.merge("hot" => calls["hot"] + 1)
-    RUBY
-    assert_all_accounted_for(run_work(code, env: PUBLIC_PATH))
+    run_until_it_opens(PUBLIC_PATH)
     assert_operator left_out["hot"], :>, 0
-    refute_nil omissions.first[:to_ns]
     report = run_process(RbConfig.ruby, EXE, "report", out_dir)
     assert_match(/^own cost: .* \(hooks .*, [1-9]\d* ns each;/, report.out)
   end

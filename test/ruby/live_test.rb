@@ -364,7 +364,6 @@ class LiveTest < Minitest::Test
     Timeout.timeout(PATIENCE, &block)
   end
 
-  # A process that holds the lock of a live file's owner, and its pid.
   def assert_complaint(why, dir)
     %w[top tail].each do |command|
       out, err, status = ratrace(command, dir, env: { "RATRACE_LIVE_DIR" => dir })
@@ -374,6 +373,7 @@ class LiveTest < Minitest::Test
     end
   end
 
+  # A process that holds the lock of a live file's owner, and its pid.
   def owner(path)
     code = <<~'RUBY'
       require "fcntl"

@@ -106,7 +106,8 @@ static void close_busiest(struct rb_rat_agent *agent, uint64_t now_ns, uint64_t 
     for (uint32_t i = 0; i < sites; i++) {
         const struct rb_rat_site *site = rb_rat_site_at(i);
         all += site->calls - site->seen_calls;
-        if (site->asked && !site->closed && !site->closing && !site->exempt && site->frame > RAT_FRAME_HIDDEN && site->calls > site->seen_calls)
+        bool may_close = site->asked && !site->closed && !site->closing && !site->exempt && site->frame > RAT_FRAME_HIDDEN;
+        if (may_close && site->calls > site->seen_calls)
             candidates[count++] = (struct candidate){i, site->calls - site->seen_calls};
     }
     qsort(candidates, count, sizeof *candidates, by_calls);
@@ -225,9 +226,10 @@ void rb_rat_governor_beat(struct rb_rat_agent *agent)
 
 void rb_rat_governor_close(struct rb_rat_agent *agent, struct rb_rat_site *site)
 {
+    uint64_t now_ns = rat_clock_ns(CLOCK_MONOTONIC), now = rat_clock_ticks(agent->hot->recorder.clock);
     site->closing = false;
     if (rb_rat_agent_live(agent) && rb_rat_sites_alone())
-        (void)close_site(agent, site->number - 1, rat_clock_ns(CLOCK_MONOTONIC), rat_clock_ticks(agent->hot->recorder.clock));
+        (void)close_site(agent, site->number - 1, now_ns, now);
 }
 
 void rb_rat_governor_begin(double limit)
